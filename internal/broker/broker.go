@@ -1,0 +1,252 @@
+// Package broker is the server half of Runnel, in the process: it plugs logs and metadata together behind one struct that
+// speaks raw batches. Topics are made and deleted here, appends and reads find their partition here, long polls wait
+// here, and what has been written is synced from here in the background.
+//
+// Invariants
+//
+//   - One engine owns a directory: LOCK is held from the first byte read to the last byte written.
+//   - A topic that a call of CreateTopic has reported is there after a crash; one that DeleteTopic has reported is gone,
+//     and so are its records and everybody's offsets in it, also if the same name is made again.
+//   - A committed offset is durable only after the log is durable up to it.
+//   - A partition that fails, or is damaged, takes no other partition and no host process with it.
+//
+// What happens at open, in order: lock, RUNNEL, metadata, clean mark removed, interrupted deletions finished, foreign
+// directories set aside, partitions that were not closed in order recovered. Other partitions are opened when they are first used.
+//
+// Goroutines: the wheel's clock, the flusher, and the leaders of syncs that nobody else waits for; Close waits for all.
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	rlog "github.com/runnelmq/runnel/log"
+
+	"github.com/runnelmq/runnel/internal/kafka"
+	"github.com/runnelmq/runnel/internal/meta"
+	"github.com/runnelmq/runnel/internal/vfs"
+	"github.com/runnelmq/runnel/internal/wheel"
+)
+
+// Options configures a broker. All fields are set by the caller, except where zero is said to be good.
+type Options struct {
+	FS           vfs.FS
+	Dir          string
+	Logger       *slog.Logger
+	SyncInterval time.Duration // from the first unsynced append to the background sync
+	SyncBytes    int64         // unsynced bytes of a partition that start it earlier
+	MinFree      int64         // bytes of the file system that appends leave free; 0: none
+	Now          func() time.Time
+	Events       Events
+}
+
+// Events tells the owner what happened. Nil funcs are skipped; they must not call back.
+type Events struct {
+	TailCut         func(tp kafka.TopicPartition, end, bytes int64, quarantine string)
+	IndexRebuilt    func(tp kafka.TopicPartition, base int64, reason error)
+	PartitionFailed func(tp kafka.TopicPartition, err error)
+	StrayDirectory  func(from, to string)
+	OffsetClamped   func(group string, tp kafka.TopicPartition, from, to int64)
+}
+
+// maxSyncs is how many syncs of an engine run at once: more do not make a disk faster.
+const maxSyncs = 4
+
+// Broker is an open directory. All methods are safe for concurrent use and return kafka.ErrClosed after Close.
+type Broker struct {
+	o     Options
+	lock  io.Closer
+	meta  *meta.Store
+	ids   *meta.ProducerIDs
+	wheel *wheel.Wheel
+	epoch int32
+	syncs chan struct{}
+	flush flusher
+
+	// life is held for reading by every call that uses meta, for writing by Close.
+	life struct {
+		sync.RWMutex
+		closed bool
+	}
+	// admin is held by calls that change topics, one at a time. Taken before topics.
+	admin  sync.Mutex
+	topics struct {
+		sync.RWMutex
+		byName  map[string]*Topic // exact names
+		changes atomic.Int64      // raised after a change
+	}
+	names  names
+	groups groups
+}
+
+// Open opens the directory, making it if it is missing.
+func Open(o Options) (_ *Broker, err error) {
+	lock, err := o.lockDir()
+	if err != nil {
+		return nil, err
+	}
+	b := &Broker{o: o, lock: lock, syncs: make(chan struct{}, maxSyncs)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.abort())
+		}
+	}()
+	if b.meta, err = o.openMeta(); err != nil {
+		return nil, err
+	}
+	clean, epoch, err := b.meta.Begin()
+	if err != nil {
+		return nil, err
+	}
+	b.epoch = epoch
+	b.ids = b.meta.ProducerIDs()
+	b.wheel = wheel.New(wheel.Options{})
+	b.flush.start(b)
+	if err := b.loadTopics(); err != nil {
+		return nil, err
+	}
+	if !clean {
+		o.Logger.Info("last stop was not in order, recovering", "dir", o.Dir, "incarnation", epoch)
+	}
+	return b, b.recover()
+}
+
+// abort takes back what Open has done.
+func (b *Broker) abort() error {
+	for _, t := range b.topics.byName {
+		for _, p := range t.Partitions() {
+			p.abandon()
+		}
+	}
+	b.stop()
+	var err error
+	if b.meta != nil {
+		err = b.meta.Close()
+	}
+	return errors.Join(err, b.lock.Close())
+}
+
+// stop ends the goroutines.
+func (b *Broker) stop() {
+	b.flush.stop()
+	if b.wheel != nil {
+		b.wheel.Close()
+	}
+}
+
+// Close makes everything durable and lets go of the directory. It waits for calls that are running and is idempotent. An error
+// means that something could not be made durable: the next Open recovers.
+func (b *Broker) Close() error {
+	b.life.Lock()
+	if b.life.closed {
+		b.life.Unlock()
+		return nil
+	}
+	b.life.closed = true
+	b.life.Unlock()
+	b.stop()
+	clean := map[meta.PartitionID]int64{}
+	all := true
+	var errs []error
+	for _, t := range b.list() {
+		for _, p := range t.Partitions() {
+			end, dirty, err := p.close()
+			switch {
+			case err != nil:
+				all = false
+				errs = append(errs, err)
+			case dirty:
+				clean[p.id] = end
+			}
+		}
+	}
+	errs = append(errs, b.meta.MarkClean(clean, all), b.meta.Close(), b.lock.Close())
+	return errors.Join(errs...)
+}
+
+// enter must succeed before meta is used, and leave follow.
+func (b *Broker) enter() error {
+	b.life.RLock()
+	if b.life.closed {
+		b.life.RUnlock()
+		return kafka.ErrClosed
+	}
+	return nil
+}
+
+func (b *Broker) leave() { b.life.RUnlock() }
+
+// Wheel carries the timeouts of the engine.
+func (b *Broker) Wheel() *wheel.Wheel { return b.wheel }
+
+// Now is the wall clock that feeds timestamps.
+func (b *Broker) Now() time.Time { return b.o.Now() }
+
+// Epoch is the incarnation of the engine, the leader epoch of the batches that it writes.
+func (b *Broker) Epoch() int32 { return b.epoch }
+
+// NewProducerID returns a producer id that was never used.
+func (b *Broker) NewProducerID() (int64, error) {
+	if err := b.enter(); err != nil {
+		return 0, err
+	}
+	defer b.leave()
+	return b.ids.Next()
+}
+
+// recover opens the partitions that were not closed in order. One that cannot be opened is reported when it is used.
+func (b *Broker) recover() error {
+	dirty, err := b.meta.DirtyPartitions()
+	if err != nil {
+		return err
+	}
+	byID := map[meta.TopicID]*Topic{}
+	for _, t := range b.list() {
+		byID[t.info.ID] = t
+	}
+	for _, id := range dirty {
+		t := byID[id.Topic]
+		if t == nil || int(id.Partition) >= len(t.Partitions()) {
+			continue
+		}
+		p := t.Partitions()[id.Partition]
+		if _, err := p.Log(); err != nil {
+			b.o.Logger.Error("partition cannot be opened", "partition", p.tp, "error", err)
+			if b.o.Events.PartitionFailed != nil {
+				b.o.Events.PartitionFailed(p.tp, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (b *Broker) logEvents() rlog.Events {
+	ev, lg := b.o.Events, b.o.Logger
+	return rlog.Events{
+		TailCut: func(tp kafka.TopicPartition, end int64, file string, pos, n int64, quarantine string) {
+			lg.Warn("torn tail cut", "partition", tp, "end", end, "file", file, "pos", pos, "bytes", n, "quarantine", quarantine)
+			if ev.TailCut != nil {
+				ev.TailCut(tp, end, n, quarantine)
+			}
+		},
+		IndexRebuilt: func(tp kafka.TopicPartition, base int64, reason error) {
+			lg.Warn("index rebuilt", "partition", tp, "segment", base, "reason", reason)
+			if ev.IndexRebuilt != nil {
+				ev.IndexRebuilt(tp, base, reason)
+			}
+		},
+		Failed: func(tp kafka.TopicPartition, err error) {
+			lg.Error("partition is offline", "partition", tp, "error", err)
+			if ev.PartitionFailed != nil {
+				ev.PartitionFailed(tp, err)
+			}
+		},
+	}
+}
+
+func unknownTopic(name string) error { return fmt.Errorf("%w: %q", kafka.ErrUnknownTopic, name) }

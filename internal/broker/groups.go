@@ -1,0 +1,127 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/runnelmq/runnel/internal/kafka"
+	"github.com/runnelmq/runnel/internal/meta"
+)
+
+// groups are the consumer groups that have a member now. This version knows groups of one member.
+type groups struct {
+	sync.Mutex
+	members map[string]*Member
+	joined  int64
+}
+
+// Member is the one member of a group.
+type Member struct {
+	b     *Broker
+	Group string
+	ID    string // unique in this life of the engine
+}
+
+// Join makes the caller the group's member. A group that has one already is kafka.ErrUnsupported: two members never own the same partitions.
+func (b *Broker) Join(group string) (*Member, error) {
+	b.groups.Lock()
+	defer b.groups.Unlock()
+	if b.groups.members[group] != nil {
+		return nil, fmt.Errorf("group %q has a member: groups of several members are %w", group, kafka.ErrUnsupported)
+	}
+	if b.groups.members == nil {
+		b.groups.members = map[string]*Member{}
+	}
+	b.groups.joined++
+	m := &Member{b, group, fmt.Sprintf("%s-%d", group, b.groups.joined)}
+	b.groups.members[group] = m
+	return m, nil
+}
+
+// Leave ends the membership. It may be called again.
+func (m *Member) Leave() {
+	m.b.groups.Lock()
+	defer m.b.groups.Unlock()
+	if m.b.groups.members[m.Group] == m {
+		delete(m.b.groups.members, m.Group)
+	}
+}
+
+// Commit is an offset to be committed.
+type Commit struct {
+	Partition   *Partition
+	Offset      int64 // of the next record to be read
+	LeaderEpoch int32
+	Metadata    string
+}
+
+// MaxMetadata is the greatest length of an offset's metadata in bytes (offset.metadata.max.bytes).
+const MaxMetadata = 4096
+
+// CommitOffsets records where a group stands, durably and together: the logs are made durable up to the offsets first, so that a committed
+// offset never leads its log. Offsets outside the log are kafka.ErrOffsetOutOfRange.
+func (b *Broker) CommitOffsets(ctx context.Context, group string, cs []Commit) error {
+	if group == "" {
+		return fmt.Errorf("%w: the name is empty", kafka.ErrInvalidGroup)
+	}
+	if len(cs) == 0 {
+		return nil
+	}
+	for _, c := range cs {
+		_, end, _, err := c.Partition.Bounds()
+		if err != nil {
+			return err
+		}
+		if c.Offset < 0 || c.Offset > end {
+			return fmt.Errorf("%s: %w: offset %d, the log ends at %d", c.Partition.tp, kafka.ErrOffsetOutOfRange, c.Offset, end)
+		}
+		if len(c.Metadata) > MaxMetadata {
+			return fmt.Errorf("%s: %w: metadata of %d bytes, the limit is %d", c.Partition.tp, kafka.ErrInvalidConfig, len(c.Metadata), MaxMetadata)
+		}
+	}
+	for _, c := range cs {
+		if err := c.Partition.WaitDurable(ctx, c.Offset); err != nil {
+			return err
+		}
+	}
+	if err := b.enter(); err != nil {
+		return err
+	}
+	defer b.leave()
+	now := b.o.Now().UnixMilli()
+	batch := b.meta.NewBatch()
+	for _, c := range cs {
+		if c.Partition.t.Deleted() {
+			// Written keys of a deleted topic would stay for ever.
+			continue
+		}
+		batch.SetOffset(c.Partition.id, group, meta.Offset{Offset: c.Offset, LeaderEpoch: c.LeaderEpoch, Time: now, Metadata: c.Metadata})
+	}
+	return batch.Commit(true)
+}
+
+// CommittedOffset returns the offset that a group has committed in p, if any. One that lies behind the log's end, as in a directory
+// that was put together from copies of different age, is brought back to the end and reported.
+func (b *Broker) CommittedOffset(group string, p *Partition) (o meta.Offset, ok bool, err error) {
+	if err := b.enter(); err != nil {
+		return o, false, err
+	}
+	defer b.leave()
+	o, ok, err = b.meta.Offset(p.id, group)
+	if !ok || err != nil {
+		return o, false, err
+	}
+	l, err := p.Log()
+	if err != nil {
+		return o, false, err
+	}
+	if end := l.EndOffset(); o.Offset > end {
+		b.o.Logger.Warn("committed offset is behind the log's end", "group", group, "partition", p.tp, "offset", o.Offset, "end", end)
+		if b.o.Events.OffsetClamped != nil {
+			b.o.Events.OffsetClamped(group, p.tp, o.Offset, end)
+		}
+		o.Offset = end
+	}
+	return o, true, nil
+}

@@ -1,0 +1,255 @@
+package broker
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"sync"
+
+	rlog "github.com/runnelmq/runnel/log"
+
+	"github.com/runnelmq/runnel/internal/batch"
+	"github.com/runnelmq/runnel/internal/kafka"
+	"github.com/runnelmq/runnel/internal/meta"
+	"github.com/runnelmq/runnel/internal/vfs"
+)
+
+// SequenceHeader is the record header in which a named producer's sequence travels: int64, big-endian.
+const SequenceHeader = "runnel.seq"
+
+// names are the named producers of this life of the engine.
+type names struct {
+	sync.Mutex
+	byName map[string]*Name
+}
+
+// Name is a producer that lives on across restarts: one producer id, an epoch for each of its instances, and the last
+// sequence of its source in each partition.
+type Name struct {
+	b    *Broker
+	name string
+
+	mu    sync.Mutex // guards the following
+	id    int64
+	epoch int16
+}
+
+// OpenName makes the caller the only live instance of the named producer: earlier ones get kafka.ErrFenced from now on.
+func (b *Broker) OpenName(name string) (n *Name, id int64, epoch int16, err error) {
+	if err := b.enter(); err != nil {
+		return nil, 0, 0, err
+	}
+	defer b.leave()
+	b.names.Lock()
+	defer b.names.Unlock()
+	n = b.names.byName[name]
+	if n == nil {
+		n = &Name{b: b, name: name}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	last, known, err := b.meta.Name(name)
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	next := meta.Name{ProducerID: last.ProducerID, Epoch: last.Epoch + 1}
+	if known && last.Epoch == math.MaxInt16 {
+		// The records of the old id are found by it, so what they say has to be known first.
+		if err := b.settleName(name, last.ProducerID); err != nil {
+			return nil, 0, 0, err
+		}
+		known = false
+	}
+	if !known {
+		id, err := b.ids.Next()
+		if err != nil {
+			return nil, 0, 0, err
+		}
+		next = meta.Name{ProducerID: id}
+	}
+	if err := b.meta.SetName(name, next); err != nil {
+		return nil, 0, 0, err
+	}
+	n.id, n.epoch = next.ProducerID, next.Epoch
+	if b.names.byName == nil {
+		b.names.byName = map[string]*Name{}
+	}
+	b.names.byName[name] = n
+	return n, n.id, n.epoch, nil
+}
+
+// settleName checkpoints a name in every partition.
+func (b *Broker) settleName(name string, id int64) error {
+	for _, t := range b.list() {
+		for _, p := range t.Partitions() {
+			st, err := p.namedState(name, id)
+			if err != nil {
+				return err
+			}
+			l, err := p.Log()
+			if err != nil {
+				return err
+			}
+			if err := l.Flush(context.Background()); err != nil {
+				return err
+			}
+			st.Lock()
+			err = p.saveNamed([]savedState{{name, st.sequence()}})
+			st.Unlock()
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// live returns the producer id, or an error if epoch is not that of the live instance.
+func (n *Name) live(epoch int16) (id int64, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if epoch != n.epoch {
+		return 0, fmt.Errorf("%w: producer %q", kafka.ErrFenced, n.name)
+	}
+	return n.id, nil
+}
+
+// State is where a named producer stands in one partition. It is locked while a batch of it is appended, so that the sequence is looked at,
+// the batch appended and the sequence moved as one step.
+type State struct {
+	sync.Mutex
+	p    *Partition
+	last int64 // sequence of the last record in the log
+	next int64 // offset from which the log says more
+}
+
+type namedStates struct {
+	sync.Mutex
+	byName map[string]*State
+}
+
+// State returns where the producer stands in p. An instance that has been fenced gets kafka.ErrFenced.
+func (n *Name) State(p *Partition, epoch int16) (*State, error) {
+	if err := p.b.enter(); err != nil {
+		return nil, err
+	}
+	defer p.b.leave()
+	id, err := n.live(epoch)
+	if err != nil {
+		return nil, err
+	}
+	return p.namedState(n.name, id)
+}
+
+// Last is the sequence of the producer's last record in the partition, 0 if there is none. The state is locked.
+func (s *State) Last() int64 { return s.last }
+
+// Next is the offset behind the producer's last record, or one at which that record is known to lie below. The state is locked.
+func (s *State) Next() int64 { return s.next }
+
+// sequence is the checkpoint that the state makes. The state is locked.
+func (s *State) sequence() meta.Sequence { return meta.Sequence{Sequence: s.last, Next: s.next} }
+
+// Append appends a batch of the instance with this epoch, whose last record with a sequence has this one (0: none has). The
+// state is locked.
+func (n *Name) Append(s *State, epoch int16, b batch.Batch, sequence int64) (rlog.Appended, error) {
+	if _, err := n.live(epoch); err != nil {
+		return rlog.Appended{}, err
+	}
+	a, err := s.p.Append(b)
+	if err != nil || a.Duplicate {
+		return a, err
+	}
+	s.next = a.Last + 1
+	if sequence != 0 {
+		s.last = sequence
+	}
+	return a, nil
+}
+
+// namedState returns the state of a name, reading it from its checkpoint and the records behind that the first time.
+func (p *Partition) namedState(name string, id int64) (*State, error) {
+	p.named.Lock()
+	defer p.named.Unlock()
+	if st := p.named.byName[name]; st != nil {
+		return st, nil
+	}
+	l, err := p.Log()
+	if err != nil {
+		return nil, err
+	}
+	cp, err := p.b.meta.Sequence(p.id, name)
+	if err != nil {
+		return nil, err
+	}
+	st := &State{p: p, last: cp.Sequence, next: min(max(cp.Next, l.StartOffset()), l.EndOffset())}
+	if err := st.replay(l, id); err != nil {
+		return nil, p.explain(err)
+	}
+	if p.named.byName == nil {
+		p.named.byName = map[string]*State{}
+	}
+	p.named.byName[name] = st
+	return st, nil
+}
+
+// replay reads the records behind the checkpoint.
+func (s *State) replay(l *rlog.Log, id int64) error {
+	c := l.NewCursor(s.next)
+	defer c.Close()
+	for {
+		b, err := c.Next(l.EndOffset())
+		if b == nil || err != nil {
+			return err
+		}
+		if b.ProducerID() == id {
+			if err := s.look(c, b); err != nil {
+				return err
+			}
+		}
+		s.next = c.Offset()
+	}
+}
+
+func (s *State) look(c *rlog.Cursor, b batch.Batch) (err error) {
+	defer vfs.Catch(vfs.Arm(), c.File(), &err)
+	it := b.Iter()
+	var r batch.Record
+	for it.Next(&r) {
+		if v, ok := r.Header(SequenceHeader); ok && len(v) == 8 {
+			s.last = max(s.last, int64(binary.BigEndian.Uint64(v)))
+		}
+	}
+	return it.Err()
+}
+
+type savedState struct {
+	name string
+	seq  meta.Sequence
+}
+
+// snapshot copies the states before a sync that will cover them.
+func (ns *namedStates) snapshot() []savedState {
+	ns.Lock()
+	defer ns.Unlock()
+	var out []savedState
+	for name, st := range ns.byName {
+		st.Lock()
+		out = append(out, savedState{name, st.sequence()})
+		st.Unlock()
+	}
+	return out
+}
+
+// saveNamed checkpoints states that the log is durable for.
+func (p *Partition) saveNamed(states []savedState) error {
+	if len(states) == 0 {
+		return nil
+	}
+	b := p.b.meta.NewBatch()
+	for _, s := range states {
+		b.SetSequence(p.id, s.name, s.seq)
+	}
+	return b.Commit(false)
+}

@@ -1,0 +1,337 @@
+package broker
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/runnelmq/runnel/internal/kafka"
+	"github.com/runnelmq/runnel/internal/meta"
+	"github.com/runnelmq/runnel/internal/vfs"
+)
+
+// MaxPartitions is the greatest number of partitions of one topic.
+const MaxPartitions = 1_000_000
+
+// Topic is one life of a topic.
+type Topic struct {
+	info    meta.Topic // but for Partitions
+	config  Config
+	parts   atomic.Pointer[[]*Partition]
+	deleted atomic.Bool
+}
+
+// Name is the topic's name.
+func (t *Topic) Name() string { return t.info.Name }
+
+// ID identifies this life of the topic.
+func (t *Topic) ID() [16]byte { return t.info.ID }
+
+// Config returns the settings that differ from the defaults, by Kafka's names. Not to be changed.
+func (t *Topic) Config() map[string]string { return t.info.Config }
+
+// Partitions returns the partitions by number. Not to be changed.
+func (t *Topic) Partitions() []*Partition { return *t.parts.Load() }
+
+// Deleted reports whether this life of the topic has ended.
+func (t *Topic) Deleted() bool { return t.deleted.Load() }
+
+// MaxMessageBytes is the topic's limit for a batch.
+func (t *Topic) MaxMessageBytes() int { return t.config.MaxMessageBytes }
+
+func (b *Broker) newTopic(info meta.Topic) (*Topic, error) {
+	c, err := ParseConfig(info.Config)
+	if err != nil {
+		return nil, fmt.Errorf("topic %s: %w", info.Name, err)
+	}
+	t := &Topic{info: info, config: c}
+	t.grow(b, info.Partitions)
+	return t, nil
+}
+
+// grow gives the topic total partitions.
+func (t *Topic) grow(b *Broker, total int) {
+	var ps []*Partition
+	if old := t.parts.Load(); old != nil {
+		ps = slices.Clone(*old)
+	}
+	for i := len(ps); i < total; i++ {
+		ps = append(ps, newPartition(b, t, int32(i)))
+	}
+	t.parts.Store(&ps)
+}
+
+// Topic returns the topic of that name, or an error that matches kafka.ErrUnknownTopic.
+func (b *Broker) Topic(name string) (*Topic, error) {
+	b.topics.RLock()
+	t := b.topics.byName[name]
+	b.topics.RUnlock()
+	if t == nil {
+		return nil, unknownTopic(name)
+	}
+	return t, nil
+}
+
+// Partition returns a partition, or an error that matches kafka.ErrUnknownTopic.
+func (b *Broker) Partition(tp kafka.TopicPartition) (*Partition, error) {
+	t, err := b.Topic(tp.Topic)
+	if err != nil {
+		return nil, err
+	}
+	ps := t.Partitions()
+	if tp.Partition < 0 || int(tp.Partition) >= len(ps) {
+		return nil, fmt.Errorf("%w: %s, the topic has %d partitions", kafka.ErrUnknownTopic, tp, len(ps))
+	}
+	return ps[tp.Partition], nil
+}
+
+// Changes counts what was made and deleted: while it stays, so do topics and their partitions.
+func (b *Broker) Changes() int64 { return b.topics.changes.Load() }
+
+// Topics returns all topics by name.
+func (b *Broker) Topics() ([]*Topic, error) {
+	if err := b.enter(); err != nil {
+		return nil, err
+	}
+	defer b.leave()
+	return b.list(), nil
+}
+
+func (b *Broker) list() []*Topic {
+	b.topics.RLock()
+	defer b.topics.RUnlock()
+	ts := make([]*Topic, 0, len(b.topics.byName))
+	for _, t := range b.topics.byName {
+		ts = append(ts, t)
+	}
+	slices.SortFunc(ts, func(x, y *Topic) int { return strings.Compare(x.info.Name, y.info.Name) })
+	return ts
+}
+
+// CreateTopic makes a topic, durably. Names are compared without case.
+func (b *Broker) CreateTopic(name string, partitions int, config map[string]string) error {
+	if err := kafka.CheckTopicName(name); err != nil {
+		return err
+	}
+	if partitions < 1 || partitions > MaxPartitions {
+		return fmt.Errorf("%w: %d", kafka.ErrInvalidPartitions, partitions)
+	}
+	if err := b.enter(); err != nil {
+		return err
+	}
+	defer b.leave()
+	b.admin.Lock()
+	defer b.admin.Unlock()
+	for _, t := range b.list() {
+		if strings.EqualFold(t.info.Name, name) {
+			return fmt.Errorf("%w: %q", kafka.ErrTopicExists, t.info.Name)
+		}
+	}
+	info := meta.Topic{Name: name, Partitions: partitions, Config: config, State: meta.Live}
+	if _, err := rand.Read(info.ID[:]); err != nil {
+		return err
+	}
+	t, err := b.newTopic(info)
+	if err != nil {
+		return err
+	}
+	if err := b.meta.PutTopic(info); err != nil {
+		return err
+	}
+	b.topics.Lock()
+	b.topics.byName[name] = t
+	b.topics.changes.Add(1)
+	b.topics.Unlock()
+	return nil
+}
+
+// AddPartitions raises the number of a topic's partitions to total, durably.
+func (b *Broker) AddPartitions(name string, total int) error {
+	if err := b.enter(); err != nil {
+		return err
+	}
+	defer b.leave()
+	b.admin.Lock()
+	defer b.admin.Unlock()
+	t, err := b.Topic(name)
+	if err != nil {
+		return err
+	}
+	if have := len(t.Partitions()); total <= have || total > MaxPartitions {
+		return fmt.Errorf("%w: topic %s has %d partitions, %d asked for", kafka.ErrInvalidPartitions, name, have, total)
+	}
+	info := t.info
+	info.Partitions = total
+	if err := b.meta.PutTopic(info); err != nil {
+		return err
+	}
+	t.grow(b, total)
+	b.topics.changes.Add(1)
+	return nil
+}
+
+// DeleteTopic ends a topic: from the moment that its state is durable it is gone for everybody; then its directories are renamed, then removed,
+// then its keys dropped. What a crash or an error interrupts is finished by the next Open.
+func (b *Broker) DeleteTopic(name string) error {
+	if err := b.enter(); err != nil {
+		return err
+	}
+	defer b.leave()
+	b.admin.Lock()
+	defer b.admin.Unlock()
+	t, err := b.Topic(name)
+	if err != nil {
+		return err
+	}
+	info := t.info
+	info.Partitions = len(t.Partitions())
+	info.State = meta.Deleting
+	if err := b.meta.PutTopic(info); err != nil {
+		return err
+	}
+	t.deleted.Store(true)
+	b.topics.Lock()
+	delete(b.topics.byName, name)
+	b.topics.changes.Add(1)
+	b.topics.Unlock()
+	for _, p := range t.Partitions() {
+		p.abandon()
+	}
+	return b.finishDelete(info)
+}
+
+// finishDelete removes the files and keys of a topic in state Deleting. It can be repeated after a crash at any step.
+func (b *Broker) finishDelete(info meta.Topic) error {
+	fsys, topics := b.o.FS, path.Join(b.o.Dir, dirTopics)
+	var doomed []string
+	for i := range info.Partitions {
+		tp := kafka.TopicPartition{Topic: info.Name, Partition: int32(i)}
+		dir := path.Join(topics, tp.String())
+		to := path.Join(topics, fmt.Sprintf("%s.%x%s", tp, info.ID, suffixDelete))
+		if err := fsys.Rename(dir, to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		doomed = append(doomed, to)
+	}
+	if err := fsys.SyncDir(topics); err != nil {
+		return err
+	}
+	for _, dir := range doomed {
+		if err := removeAll(fsys, dir); err != nil {
+			return err
+		}
+	}
+	if err := fsys.SyncDir(topics); err != nil {
+		return err
+	}
+	return b.meta.DropTopic(info)
+}
+
+// removeAll removes a directory and the files in it; it may be missing.
+func removeAll(fsys vfs.FS, dir string) error {
+	infos, err := fsys.List(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, i := range infos {
+		if err := fsys.Remove(path.Join(dir, i.Name)); err != nil {
+			return err
+		}
+	}
+	return fsys.Remove(dir)
+}
+
+// loadTopics reads the topics, finishes deletions and sets aside directories that belong to no topic.
+func (b *Broker) loadTopics() error {
+	infos, err := b.meta.Topics()
+	if err != nil {
+		return err
+	}
+	b.topics.byName = map[string]*Topic{}
+	for _, info := range infos {
+		if info.State == meta.Deleting {
+			if err := b.finishDelete(info); err != nil {
+				return fmt.Errorf("finish deleting topic %s: %w", info.Name, err)
+			}
+			continue
+		}
+		t, err := b.newTopic(info)
+		if err != nil {
+			return err
+		}
+		b.topics.byName[info.Name] = t
+	}
+	return b.setAsideStrays()
+}
+
+func (b *Broker) setAsideStrays() error {
+	topics := path.Join(b.o.Dir, dirTopics)
+	infos, err := b.o.FS.List(topics)
+	if err != nil {
+		return err
+	}
+	for _, i := range infos {
+		if !i.Dir || strings.HasSuffix(i.Name, suffixStray) {
+			continue
+		}
+		if strings.HasSuffix(i.Name, suffixDelete) {
+			// Its topic's keys are gone, or loadTopics would have removed it: a crash kept the directory.
+			if err := removeAll(b.o.FS, path.Join(topics, i.Name)); err != nil {
+				return err
+			}
+			continue
+		}
+		if _, err := b.Partition(parseDir(i.Name)); err != nil {
+			if err := b.setAside(i.Name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// parseDir is the inverse of TopicPartition.String; a name that is none gives a topic that cannot be.
+func parseDir(name string) kafka.TopicPartition {
+	i := strings.LastIndexByte(name, '-')
+	if i < 0 {
+		return kafka.TopicPartition{}
+	}
+	n, err := strconv.ParseInt(name[i+1:], 10, 32)
+	if err != nil {
+		return kafka.TopicPartition{}
+	}
+	tp := kafka.TopicPartition{Topic: name[:i], Partition: int32(n)}
+	if tp.String() != name {
+		return kafka.TopicPartition{}
+	}
+	return tp
+}
+
+// setAside renames a directory that is not ours, so that nothing of it is used and nothing of it is lost.
+func (b *Broker) setAside(name string) error {
+	topics := path.Join(b.o.Dir, dirTopics)
+	from := path.Join(topics, name)
+	for i := 0; ; i++ {
+		to := fmt.Sprintf("%s.%d%s", from, i, suffixStray)
+		if _, err := b.o.FS.Stat(to); err == nil {
+			continue
+		}
+		if err := b.o.FS.Rename(from, to); err != nil {
+			return err
+		}
+		b.o.Logger.Warn("directory belongs to no topic, set aside", "from", from, "to", to)
+		if b.o.Events.StrayDirectory != nil {
+			b.o.Events.StrayDirectory(from, to)
+		}
+		return b.o.FS.SyncDir(topics)
+	}
+}

@@ -1,0 +1,36 @@
+// Package meta is Runnel's typed key space on pebble: everything that is not a record. Nothing else in the module
+// knows pebble's keys, and nothing above floor 1 imports pebble.
+//
+// Invariants
+//
+//   - A method that is told to sync returns only after pebble's write-ahead log is on the disk; the others are visible
+//     at once and durable with the next synced write or flush, in order: what was written first is never lost alone.
+//   - Every key but those of the engine, of topics and of producer names begins with a topic's id and a partition
+//     number, so that dropping a topic is one range deletion, and a topic made again under the same name sees nothing
+//     of the old one.
+//   - A partition's recovery point may lag behind what its log has made durable; it never leads.
+//   - An error of pebble is reported as one that matches kafka.ErrMetaFailed; it never ends the process.
+//
+// Keys, all integers big-endian:
+//
+//	+------+------------------------------------------+--------------------------------------------------+
+//	| 0x00 | "clean"                                  | present: the engine was closed in order          |
+//	| 0x00 | "incarnation"                            | int32, the leader epoch of new batches           |
+//	| 0x00 | "producer-id"                            | int64, first producer id never handed out        |
+//	+------+------------------------------------------+--------------------------------------------------+
+//	| 0x01 | topic name in lower case                 | JSON: name, id, partitions, config, state        |
+//	+------+----------+---------------+-----+---------+--------------------------------------------------+
+//	| 0x02 | topic id | partition i32 | 'r' |         | int64, recovery point                            |
+//	| 0x02 | topic id | partition i32 | 's' |         | int64, log start offset                          |
+//	| 0x02 | topic id | partition i32 | 'e' | epoch   | int64, first offset of that leader epoch (i32)   |
+//	| 0x02 | topic id | partition i32 | 'o' | group   | committed offset: offset i64, leader epoch i32,  |
+//	|      |          |               |     |         | commit time i64 in ms, metadata                  |
+//	| 0x02 | topic id | partition i32 | 'n' | name    | named producer: sequence i64, next offset i64    |
+//	+------+----------+---------------+-----+---------+--------------------------------------------------+
+//	| 0x03 | producer name                            | producer id i64, epoch i16                       |
+//	+------+----------+-------------------------------+--------------------------------------------------+
+//	| 0x04 | topic id | partition i32                 | present: appended to since the last clean close  |
+//	+------+----------+-------------------------------+--------------------------------------------------+
+//
+// Crash behaviour is pebble's: after a crash the store holds every synced write and a prefix of the others.
+package meta

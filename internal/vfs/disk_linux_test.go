@@ -1,0 +1,384 @@
+package vfs
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"golang.org/x/sys/unix"
+)
+
+// mount mounts a small file system for the test.
+func mount(t *testing.T, kind, options string) string {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("mounting takes root")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, kind, 0, options); err != nil {
+		t.Skipf("cannot mount %s: %v", kind, err)
+	}
+	t.Cleanup(func() { check(t, unix.Unmount(dir, 0)) })
+	return dir
+}
+
+func testDisk(t *testing.T) *disk {
+	d := newDisk()
+	t.Cleanup(func() { check(t, d.Close()) })
+	return d
+}
+
+func newDiskFile(t *testing.T, d *disk, limit int64) *diskFile {
+	t.Helper()
+	f := must(d.Create(filepath.Join(t.TempDir(), "f"), limit))(t).(*diskFile)
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// mapped is newDiskFile where the file must be mapped for its writer.
+func mapped(t *testing.T, d *disk, limit int64) *diskFile {
+	t.Helper()
+	f := newDiskFile(t, d, limit)
+	if f.writer.Load() == nil {
+		t.Skip("the file system of the temporary directory is not one that is mapped")
+	}
+	return f
+}
+
+func TestDiskFaultBecomesAnError(t *testing.T) {
+	d := testDisk(t)
+	d.ahead.off.Store(true)
+	f := mapped(t, d, 1<<20)
+	check(t, f.Reserve(1<<20))
+	must(f.WriteAt(bytes.Repeat([]byte("x"), 1<<20), 0))(t)
+	var buf []byte
+	w := must(f.Window(0, 1<<20, &buf))(t)
+	if buf != nil {
+		t.Fatal("the window is not mapped")
+	}
+	check(t, os.Truncate(f.name, 0))
+
+	touch := func(at int) (b byte, err error) {
+		defer Catch(Arm(), f, &err)
+		return w[at], nil
+	}
+	_, err := touch(20_000)
+	wantFault(t, err, f.name, 20_000)
+	n, err := f.WriteAt([]byte("0123456789"), 8192)
+	wantFault(t, err, f.name, 8192)
+	if n != 0 {
+		t.Fatalf("%d bytes written", n)
+	}
+	check(t, os.Truncate(f.name, 1<<20))
+	must(f.WriteAt([]byte("back"), 8192))(t)
+	if b := must(touch(8192))(t); b != 'b' {
+		t.Fatalf("byte %q", b)
+	}
+}
+
+func wantFault(t *testing.T, err error, name string, off int64) {
+	t.Helper()
+	wantIs(t, err, ErrFault)
+	var fe *FaultError
+	if !errors.As(err, &fe) || fe.File != name || fe.Off != off {
+		t.Fatalf("error %v, want a fault at %d of %s", err, off, name)
+	}
+}
+
+func TestCatchLetsOtherPanicsGo(t *testing.T) {
+	f := must(NewMemory().Create("f", 0))(t)
+	panicking := func(do func()) (r any, err error) {
+		defer func() { r = recover() }()
+		func() {
+			defer Catch(Arm(), f, &err)
+			do()
+		}()
+		return nil, err
+	}
+	if r, err := panicking(func() { panic("mine") }); r != "mine" || err != nil {
+		t.Fatalf("recovered %v, error %v", r, err)
+	}
+	var p *int
+	if r, err := panicking(func() { *p = 1 }); r == nil || err != nil {
+		t.Fatalf("recovered %v, error %v", r, err)
+	}
+	if Arm() {
+		t.Fatal("Catch has not restored what Arm found")
+	}
+	Catch(false, f, new(error))
+}
+
+func TestDiskMappedAndPositionedAgree(t *testing.T) {
+	d := testDisk(t)
+	f := mapped(t, d, 1<<20)
+	check(t, f.Reserve(1<<20))
+	must(f.WriteAt([]byte("mapped"), 70_000))(t)
+	o := must(os.OpenFile(f.name, os.O_RDWR, 0))(t)
+	defer o.Close()
+	p := make([]byte, 6)
+	must(o.ReadAt(p, 70_000))(t)
+	if string(p) != "mapped" {
+		t.Fatalf("pread sees %q", p)
+	}
+	var buf []byte
+	w := must(f.Window(70_000, 6, &buf))(t)
+	must(o.WriteAt([]byte("pwrite"), 70_000))(t)
+	if string(w) != "pwrite" || buf != nil {
+		t.Fatalf("the window shows %q", w)
+	}
+	must(f.WriteAt([]byte("stored"), 70_000))(t)
+	if string(w) != "stored" {
+		t.Fatalf("the window shows %q", w)
+	}
+	if _, ok := f.Fault(0); ok || f.reader.Load() == nil {
+		t.Fatal("Fault or the reader's mapping is wrong")
+	}
+	// A write through a window must not damage the log.
+	func() {
+		var err error
+		defer func() { wantFault(t, err, f.name, 70_000) }()
+		defer Catch(Arm(), f, &err)
+		w[0] = '!'
+	}()
+}
+
+func TestDiskFullLeavesTheOldSize(t *testing.T) {
+	for _, limit := range []int64{0, 64 << 20} {
+		dir := mount(t, "tmpfs", "size=1m")
+		d := testDisk(t)
+		f := must(d.Create(filepath.Join(dir, "f"), limit))(t)
+		check(t, f.Reserve(100_000))
+		must(f.WriteAt(bytes.Repeat([]byte("x"), 100_000), 0))(t)
+		free, _, err := d.Free(dir)
+		check(t, err)
+		wantIs(t, f.Reserve(8<<20), ErrNoSpace)
+		wantIs(t, f.Reserve(8<<20), syscall.ENOSPC)
+		if st := must(d.Stat(f.Name()))(t); st.Size != 100_000 || f.Size() != 100_000 {
+			t.Fatalf("size %d (%d)", st.Size, f.Size())
+		}
+		if now, _, _ := d.Free(dir); now != free {
+			t.Fatalf("free %d, before %d", now, free)
+		}
+		_, err = f.WriteAt(make([]byte, 2<<20), 100_000)
+		wantIs(t, err, ErrNoSpace)
+		check(t, f.Truncate(100_000))
+		check(t, f.Reserve(200_000))
+		if w := window(t, f, 0, 200_000); len(bytes.Trim(w, "x")) != 100_000 {
+			t.Fatal("content differs")
+		}
+		check(t, f.Close())
+	}
+}
+
+func TestDiskWithoutFallocate(t *testing.T) {
+	dir := mount(t, "ramfs", "")
+	d := testDisk(t)
+	f := must(d.Create(filepath.Join(dir, "f"), 1<<20))(t).(*diskFile)
+	check(t, f.Reserve(1000))
+	if !f.noReserve || f.writer.Load() != nil || f.reader.Load() != nil {
+		t.Fatal("a file without reservations is mapped")
+	}
+	check(t, f.Close())
+	testFS(t, d, dir)
+}
+
+// A file system that is mapped, and then turns out to be one that cannot reserve.
+func TestDiskDropsTheWriterMapping(t *testing.T) {
+	d := testDisk(t)
+	f := mapped(t, d, 1<<20)
+	f.dropWriter()
+	f.noReserve = true
+	check(t, f.Reserve(100_000))
+	must(f.WriteAt([]byte("x"), 50_000))(t)
+	if f.Size() != 100_000 || f.writer.Load() != nil || d.maps.Load() != 0 {
+		t.Fatalf("size %d, %d mappings", f.Size(), d.maps.Load())
+	}
+}
+
+func TestDiskMapBudget(t *testing.T) {
+	d := testDisk(t)
+	if d.maxMaps < 1 || d.maxMaps > mapsPerProcess {
+		t.Fatalf("budget %d", d.maxMaps)
+	}
+	d.maxMaps = 1
+	a := mapped(t, d, 1<<20)
+	b := newDiskFile(t, d, 1<<20)
+	var buf []byte
+	for i, f := range []*diskFile{a, b} {
+		check(t, f.Reserve(1<<20))
+		must(f.WriteAt([]byte("content"), 1000))(t)
+		if w := must(f.Window(1000, 7, &buf))(t); string(w) != "content" {
+			t.Fatalf("file %d: window %q", i, w)
+		}
+		if buf == nil {
+			t.Fatalf("file %d: the budget is spent and the reader is mapped", i)
+		}
+	}
+	if b.writer.Load() != nil || d.maps.Load() != 1 {
+		t.Fatalf("%d mappings", d.maps.Load())
+	}
+	check(t, a.Close())
+	check(t, b.Close())
+	if d.maps.Load() != 0 {
+		t.Fatalf("%d mappings after the last close", d.maps.Load())
+	}
+}
+
+func TestDiskMapsAReopenedFileThatIsWritten(t *testing.T) {
+	d := testDisk(t)
+	f := mapped(t, d, 1<<20)
+	check(t, f.Close())
+	check(t, os.Truncate(f.name, 1<<20)) // holes all over
+	f = must(d.Open(f.name, 1<<20))(t).(*diskFile)
+	defer f.Close()
+	p := make([]byte, 100_000)
+	for i := range 3 {
+		if f.writer.Load() != nil {
+			t.Fatalf("mapped after %d writes", i)
+		}
+		must(f.WriteAt(p, int64(i)*100_000))(t)
+	}
+	if f.writer.Load() == nil || f.low != 300_000 || f.high != 1<<20 {
+		t.Fatalf("not mapped, or wrongly: from %d to %d", f.low, f.high)
+	}
+	var st unix.Stat_t
+	check(t, unix.Stat(f.name, &st))
+	if st.Blocks*512 < 1<<20 {
+		t.Fatalf("%d bytes allocated: a store could need a block", st.Blocks*512)
+	}
+}
+
+func TestDiskFaultAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := testDisk(t)
+		f := mapped(t, d, 16<<20)
+		defer d.Close()
+		defer f.Close()
+		check(t, f.Reserve(4<<20))
+		var off int64
+		write := func(n int) {
+			must(f.WriteAt(make([]byte, n), off))(t)
+			off += int64(n)
+		}
+		write(1000)
+		synctest.Wait()
+		if d.ahead.mu.running {
+			t.Fatal("the helper was started for a small file")
+		}
+		write(aheadAfter)
+		synctest.Wait()
+		if d.ahead.off.Load() {
+			t.Skip("this kernel cannot populate")
+		}
+		if done := f.ahead.done.Load(); done != off+minWindow {
+			t.Fatalf("populated up to %d, want %d", done, off+minWindow)
+		}
+		// A writer that waits for the helper keeps the small window,
+		for range 20 {
+			write(minWindow / 2)
+			synctest.Wait()
+		}
+		if f.window != minWindow {
+			t.Fatalf("window %d for a slow writer", f.window)
+		}
+		// one that does not is given more, but never what is not reserved,
+		f.fs.ahead.mu.Lock() // holds the helper off
+		f.mu.Lock()
+		f.fs.ahead.mu.Unlock()
+		for range 20 {
+			write(minWindow)
+		}
+		f.mu.Unlock()
+		synctest.Wait()
+		if f.window <= minWindow || f.ahead.done.Load() > f.high {
+			t.Fatalf("window %d, populated up to %d of %d", f.window, f.ahead.done.Load(), f.high)
+		}
+		write(int(f.high - off))
+		check(t, f.Reserve(8<<20))
+		write(1)
+		synctest.Wait()
+		if f.ahead.done.Load() <= 4<<20 {
+			t.Fatal("the helper did not go on after Reserve")
+		}
+		// and a small one again when the file is synced often.
+		for range 3 {
+			check(t, f.Sync())
+			for range 4 {
+				write(minWindow / 4)
+				synctest.Wait()
+			}
+		}
+		if f.windowMax > 8*minWindow {
+			t.Fatalf("window up to %d for a writer that syncs", f.windowMax)
+		}
+		check(t, f.Truncate(100))
+		if done := f.ahead.done.Load(); done > 100 {
+			t.Fatalf("populated up to %d of 100", done)
+		}
+		check(t, f.Close())
+		if f.populateStep() {
+			t.Fatal("work on a closed file")
+		}
+		check(t, d.Close())
+		check(t, d.Close())
+		f.fs.ahead.kick(f)
+	})
+}
+
+func TestDiskLockAcrossProcesses(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "LOCK")
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), lockChild+"="+name)
+	in := must(child.StdinPipe())(t)
+	out := must(child.StdoutPipe())(t)
+	check(t, child.Start())
+	if line, _ := bufio.NewReader(out).ReadString('\n'); line != "locked\n" {
+		t.Fatalf("the child says %q", line)
+	}
+	d := testDisk(t)
+	_, err := d.Lock(name)
+	var locked *LockedError
+	if !errors.As(err, &locked) || locked.PID != child.Process.Pid {
+		t.Fatalf("error %v, want the process %d", err, child.Process.Pid)
+	}
+	check(t, child.Process.Kill())
+	_ = child.Wait()
+	_ = in.Close()
+	l := must(d.Lock(name))(t)
+	check(t, l.Close())
+}
+
+// A lock on a file that the name no longer leads to would exclude nobody.
+func TestDiskLockOfARemovedFile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "LOCK")
+	f := must(os.Create(name))(t)
+	defer f.Close()
+	check(t, os.Remove(name))
+	if ok, err := lockFile(f, name); ok || err != nil {
+		t.Fatalf("a removed file was locked: %v, %v", ok, err)
+	}
+	put(t, testDisk(t), name, "")
+	g := must(os.Open(name))(t)
+	defer g.Close()
+	if ok, err := lockFile(f, name); ok || err != nil {
+		t.Fatalf("a file that was replaced was locked: %v, %v", ok, err)
+	}
+	l := must(testDisk(t).Lock(name))(t)
+	check(t, l.Close())
+	must(io.ReadAll(g))(t)
+}
+
+// Stores, syncs, windows and the helper at once, and a Close in the end.
+func TestDiskConcurrentUse(t *testing.T) {
+	d := testDisk(t)
+	for range 10 {
+		appendAndRead(t, d, filepath.Join(t.TempDir(), "f"))
+	}
+}

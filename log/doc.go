@@ -1,0 +1,58 @@
+// Package rlog (imported as rlog, in directory log) keeps one partition as an ordered row of segment files: append,
+// read, flush, roll, recover. It is exported for reading and carries no promise of compatibility.
+//
+// # Invariants
+//
+//   - recovery point ≤ durable end ≤ log end offset. The recovery point is what the checkpoints know, the durable end is what
+//     a completed fdatasync has covered, the log end offset is what readers may see.
+//   - A batch is published whole or not at all: its bytes and its index entry are in place before one atomic store of the
+//     log end offset, and readers look at nothing behind that.
+//   - Offsets are dense and rise; an offset below the durable end is never given to another record.
+//   - What a failed append left behind the end is never published, and cut away by recovery.
+//   - One failed sync finishes the log: it takes no more appends, its waiting acknowledgements fail, and its durable
+//     end stays. It has to be closed and opened again, which goes through recovery.
+//   - Indexes are hints. An entry is believed if the valid batch that it names confirms it; else the index is rebuilt.
+//
+// # On disk
+//
+//	<topic>-<partition>/
+//	  partition.metadata              version: 0 / topic_id: <22 characters>
+//	  00000000000000000000.log        batches back to back; zeros (reserved space) behind the end while active
+//	  00000000000000000000.index      offset index, package index
+//	  00000000000000000000.timeindex  time index, package index
+//	  00000000000000000000.snapshot   producer state before this offset, see snapshot.go
+//
+// The number is the offset of the first record that the file may hold (its base offset), twenty digits.
+//
+// # Append
+//
+//  1. The first append since Open marks the partition dirty in the checkpoints, durably, and makes the directory and the first
+//     segment if they are missing: every name is synced before anything in it is acknowledged.
+//  2. The producer's sequence is checked; a duplicate is answered with its first offsets.
+//  3. A segment that is full is sealed: trimmed, indexes written, all synced; then the recovery point is moved to its
+//     end, durably; then the next segment is made and its name synced. So only the last segment can hold anything past the recovery point.
+//  4. Space is reserved in growing steps; a full disk is an error here and has no effect.
+//  5. The batch gets its offset and leader epoch, is copied into the segment, indexed, published.
+//
+// # Recovery of a partition that was not closed in order
+//
+//  1. Segments below the recovery point are left alone. From it on batches are read in order; the log ends at the first one that
+//     is not whole: its length, checksum and offset must be right.
+//  2. Bytes behind that end that are not zero are copied to the quarantine, synced; segments behind it are moved there.
+//  3. The last segment is cut to the end and synced, so that nothing behind it can come back.
+//  4. Producer state is the newest snapshot at or below the end, and the batches behind that.
+//  5. A log whose whole batches end below its recovery point has lost what it promised to keep: Open fails with
+//     *kafka.CorruptError, and nothing is cut or moved.
+//
+// A crash in the middle of recovery leaves a log on which the same recovery gives the same result.
+//
+// # Locks
+//
+// Log.mu (appends, producer state) is taken before flush.mu (rounds of the group commit) and before segment.mu (loading of
+// a sealed segment); no lock is held while waiting for a sync that another goroutine makes. Readers take none of them, except
+// the first that touches a sealed segment.
+//
+// # Not promised
+//
+// No goroutine and no timer belongs to this package: nothing is flushed unless somebody calls Flush, WaitDurable or Close.
+package rlog

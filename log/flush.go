@@ -1,0 +1,166 @@
+package rlog
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/runnelmq/runnel/internal/kafka"
+)
+
+// flush is the group commit of one log. At most one sync of its file runs; who needs a later one joins the next round, which
+// the first of them leads when the running one has ended. So each sync covers everybody who came while the last one ran.
+type flush struct {
+	// running is held by the leader of the round that syncs.
+	running sync.Mutex
+	// leaders are the goroutines that lead for callers who may leave.
+	leaders sync.WaitGroup
+	mu      struct {
+		sync.Mutex
+		current *round // its sync has begun and covers what was published before
+		next    *round // waits for running; its sync will cover everything published until then
+	}
+}
+
+type round struct {
+	target int64 // set when the sync begins
+	done   chan struct{}
+	err    error
+}
+
+// WaitDurable returns nil once a sync has covered every offset below upto, leading the group commit if nobody else
+// does. A ctx that ends first gives its error, marked kafka.ErrOutcomeUnknown: the records may still become durable. A
+// caller whose ctx can end does not sync by itself, since a sync cannot be left.
+func (l *Log) WaitDurable(ctx context.Context, upto int64) error {
+	if l.durable.Load() >= upto {
+		return nil
+	}
+	fl := &l.flush
+	fl.mu.Lock()
+	r := fl.mu.current
+	lead := false
+	if r == nil || upto > r.target {
+		r = fl.mu.next
+		if r == nil {
+			r = &round{done: make(chan struct{})}
+			fl.mu.next = r
+			lead = true
+		}
+	}
+	fl.mu.Unlock()
+	if lead {
+		if ctx.Done() == nil {
+			l.lead(r)
+		} else {
+			fl.leaders.Add(1)
+			go func() {
+				defer fl.leaders.Done()
+				l.lead(r)
+			}()
+		}
+	}
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+		return kafka.OutcomeUnknown(context.Cause(ctx))
+	}
+	if r.err != nil {
+		return kafka.OutcomeUnknown(r.err)
+	}
+	return nil
+}
+
+// lead runs round r: waits for the running sync to end, then syncs for all who have joined.
+func (l *Log) lead(r *round) {
+	fl := &l.flush
+	fl.running.Lock()
+	fl.mu.Lock()
+	fl.mu.next = nil
+	fl.mu.current = r
+	r.target = l.end.Load()
+	fl.mu.Unlock()
+	r.err = l.sync(r.target)
+	fl.mu.Lock()
+	fl.mu.current = nil
+	fl.mu.Unlock()
+	fl.running.Unlock()
+	close(r.done)
+	// The woken ones get to run before this goroutine goes on: 3 µs to the first of them instead of 140.
+	runtime.Gosched()
+}
+
+// sync makes everything below target durable. target was published before the call, so it lies in the segment that is active now, or
+// in sealed ones, which roll has synced.
+func (l *Log) sync(target int64) error {
+	if err := l.Err(); err != nil {
+		return err
+	}
+	if l.durable.Load() >= target {
+		return nil
+	}
+	s := l.segments.Load().active
+	if !s.acquire() {
+		return fmt.Errorf("%s: %w", l.o.TopicPartition, kafka.ErrClosed)
+	}
+	defer s.release()
+	if err := l.syncFile(*s.file.Load()); err != nil {
+		return l.fail(err)
+	}
+	l.advance(target)
+	return nil
+}
+
+// advance moves the durable end, which never goes back.
+func (l *Log) advance(end int64) {
+	if storeMax(&l.durable, end) && l.o.Advanced != nil {
+		l.o.Advanced()
+	}
+}
+
+func storeMax(a *atomic.Int64, v int64) bool {
+	for {
+		old := a.Load()
+		if old >= v {
+			return false
+		}
+		if a.CompareAndSwap(old, v) {
+			return true
+		}
+	}
+}
+
+// Flush makes everything published so far durable and lets the checkpoints and index files follow, without a sync of
+// their own. It is the background's flush: cheap for recovery, not needed for durability.
+func (l *Log) Flush(ctx context.Context) error {
+	end := l.end.Load()
+	if err := l.WaitDurable(ctx, end); err != nil {
+		return err
+	}
+	if err := l.saveHints(end); err != nil {
+		return err
+	}
+	return l.o.Checkpoints.SetRecoveryPoint(end, false)
+}
+
+// saveHints writes what makes the next recovery short: index entries, and now and then the producer state.
+func (l *Log) saveHints(end int64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.segments.Load().active
+	if l.mu.closed || s == nil {
+		return nil
+	}
+	if err := s.writeIndexes(l.o.FS, false); err != nil {
+		return l.storage(err)
+	}
+	// A snapshot must not hold what a power cut could take: only when nothing was appended since the sync.
+	if size := s.written.Load(); size-l.mu.snapshot >= snapshotEvery && l.end.Load() == end {
+		if err := l.writeSnapshot(false); err != nil {
+			return l.storage(err)
+		}
+		l.mu.snapshot = size
+	}
+	return nil
+}

@@ -1,0 +1,231 @@
+package rlog
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/runnelmq/runnel/index"
+	"github.com/runnelmq/runnel/internal/batch"
+	"github.com/runnelmq/runnel/internal/vfs"
+)
+
+// errRefuted is the reason when the log contradicts an index.
+var errRefuted = errors.New("the log does not confirm the index")
+
+// loaded returns the segment's indexes. Those of a sealed segment are read from their files when they are first needed; files that are
+// missing, broken or refuted by the log are made anew from it. The caller holds a reference.
+func (l *Log) loaded(s *segment, f vfs.File) (*indexes, error) {
+	if x := s.indexes.Load(); x != nil {
+		return x, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x := s.indexes.Load(); x != nil {
+		return x, nil
+	}
+	x, err := readIndexes(l.o.FS, s)
+	if err == nil {
+		err = completeTimes(f, x, s.written.Load())
+	}
+	if err != nil {
+		if x, err = l.rebuild(s, f, err); err != nil {
+			return nil, err
+		}
+	}
+	s.indexes.Store(x)
+	return x, nil
+}
+
+// rebuilt replaces indexes that the log has refuted.
+func (l *Log) rebuilt(s *segment, f vfs.File, refuted *indexes) (*indexes, error) {
+	if s.sealedSize.Load() < 0 {
+		// The writer adds to the active segment's indexes; it waits.
+		l.mu.Lock()
+		defer l.mu.Unlock()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x := s.indexes.Load(); x != refuted {
+		return x, nil
+	}
+	x, err := l.rebuild(s, f, errRefuted)
+	if err != nil {
+		return nil, err
+	}
+	s.indexes.Store(x)
+	return x, nil
+}
+
+// rebuild makes the indexes of a segment from its batches. Damaged stretches have no entries.
+func (l *Log) rebuild(s *segment, f vfs.File, reason error) (*indexes, error) {
+	t := newSegment(s.dir, s.base)
+	t.indexes.Store(&indexes{index.NewOffsets(s.base), index.NewTimes(s.base)})
+	limit := s.written.Load()
+	for pos := int64(0); pos < limit; {
+		end, err := walk(f, pos, limit, func(h batch.Batch, pos int64) bool {
+			t.note(h, pos, l.o.IndexInterval)
+			return true
+		})
+		if err == nil {
+			break
+		}
+		if !isDamage(err) {
+			return nil, err
+		}
+		if pos, _, err = resync(f, end, limit, s.base); err != nil {
+			return nil, err
+		}
+	}
+	x := t.indexes.Load()
+	if t.maxTime.Timestamp >= 0 && s.sealedSize.Load() >= 0 {
+		x.times.Append(t.maxTime.Timestamp, t.maxTime.Offset)
+	}
+	t.written.Store(limit)
+	if err := t.writeIndexes(l.o.FS, false); err != nil {
+		// Hints: without the files the next Open does this again.
+		reason = errors.Join(reason, err)
+	}
+	s.saved = t.saved
+	if l.o.Events.IndexRebuilt != nil {
+		l.o.Events.IndexRebuilt(l.o.TopicPartition, s.base, reason)
+	}
+	return x, nil
+}
+
+func readIndexes(fsys vfs.FS, s *segment) (*indexes, error) {
+	b, err := readFile(fsys, s.name(suffixIndex))
+	if err != nil {
+		return nil, err
+	}
+	offsets, err := index.LoadOffsets(s.base, b)
+	if err != nil {
+		return nil, err
+	}
+	if b, err = readFile(fsys, s.name(suffixTimeIndex)); err != nil {
+		return nil, err
+	}
+	times, err := index.LoadTimes(s.base, b)
+	if err != nil {
+		return nil, err
+	}
+	return &indexes{offsets, times}, nil
+}
+
+// confirm returns the position behind the batch that an offset index entry names, if that batch is whole and ends at the entry's offset.
+func confirm(w *walker, e index.OffsetEntry) (end int64, err error) {
+	b, err := w.whole(int64(e.Pos))
+	if err != nil {
+		if isDamage(err) {
+			err = fmt.Errorf("%w: %w", errRefuted, err)
+		}
+		return 0, err
+	}
+	if !index.Confirms(b, e) {
+		return 0, fmt.Errorf("%w: the batch at %d ends at offset %d, the index says %d", errRefuted, e.Pos, b.LastOffset(), e.Offset)
+	}
+	return int64(e.Pos) + int64(len(b)), nil
+}
+
+// completeTimes checks that the time index knows the greatest timestamp below limit: that its last entry is right, and that no batch
+// behind it is later. Timestamps mostly rise, so that is a short walk.
+func completeTimes(f vfs.File, x *indexes, limit int64) error {
+	last := index.TimeEntry{Timestamp: -1, Offset: x.times.Base() - 1}
+	if n := x.times.Len(); n > 0 {
+		last = x.times.At(n - 1)
+	}
+	var pos int64
+	if i, ok := x.offsets.Lookup(last.Offset - 1); ok {
+		e := x.offsets.At(i)
+		if err := guardedConfirm(f, e, limit); err != nil {
+			return err
+		}
+		pos = int64(e.Pos)
+	}
+	seen := last.Timestamp < 0
+	refuted := false
+	_, err := walk(f, pos, limit, func(h batch.Batch, _ int64) bool {
+		t := h.MaxTimestamp()
+		if h.LastOffset() == last.Offset && t == last.Timestamp {
+			seen = true
+		}
+		if t > last.Timestamp {
+			refuted = true
+		}
+		return !refuted
+	})
+	if err != nil && !isDamage(err) {
+		return err
+	}
+	if refuted || !seen {
+		return errRefuted
+	}
+	return nil
+}
+
+func guardedConfirm(f vfs.File, e index.OffsetEntry, limit int64) (err error) {
+	defer vfs.Catch(vfs.Arm(), f, &err)
+	_, err = confirm(&walker{f: f, limit: limit}, e)
+	return err
+}
+
+// position returns where reading has to begin for offset: the start of a batch at or before the one that holds it, and the
+// offset that is due there (-1: not known). The caller holds a reference and has armed the goroutine.
+func (l *Log) position(s *segment, w *walker, offset int64) (pos, due int64, err error) {
+	x, err := l.loaded(s, w.f)
+	if err != nil {
+		return 0, 0, err
+	}
+	for {
+		i, ok := x.offsets.Lookup(offset)
+		// Entries of batches that are being published at this moment lie behind the limit.
+		for ok && int64(x.offsets.At(i).Pos) >= w.limit {
+			i--
+			ok = i >= 0
+		}
+		if !ok {
+			return 0, s.base, nil
+		}
+		e := x.offsets.At(i)
+		end, err := confirm(w, e)
+		switch {
+		case err == nil && e.Offset < offset:
+			return end, e.Offset + 1, nil
+		case err == nil:
+			return int64(e.Pos), -1, nil
+		case !errors.Is(err, errRefuted):
+			return 0, 0, err
+		}
+		next, err := l.rebuilt(s, w.f, x)
+		if err != nil {
+			return 0, 0, err
+		}
+		if next == x {
+			return 0, 0, errRefuted // cannot be: rebuilt returns what it has replaced x by
+		}
+		x = next
+	}
+}
+
+// resync finds the first whole batch behind pos whose base offset is at least from; base is -1 if there is none below limit.
+func resync(f vfs.File, pos, limit, from int64) (at, base int64, err error) {
+	defer vfs.Catch(vfs.Arm(), f, &err)
+	w := walker{f: f, limit: limit, copied: true}
+	for at = pos + 1; at+batch.HeaderSize <= limit; at++ {
+		h, _, err := w.header(at)
+		if err != nil {
+			if isDamage(err) {
+				continue
+			}
+			return 0, 0, err
+		}
+		if base = h.BaseOffset(); base < from {
+			continue
+		}
+		if _, err := w.whole(at); err == nil {
+			return at, base, nil
+		} else if !isDamage(err) {
+			return 0, 0, err
+		}
+	}
+	return limit, -1, nil
+}

@@ -1,0 +1,215 @@
+package rlog
+
+import (
+	"fmt"
+	"math"
+	"path"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/btree"
+
+	"github.com/runnelmq/runnel/internal/kafka"
+	"github.com/runnelmq/runnel/internal/vfs"
+)
+
+// Defaults and limits, with Kafka's names.
+const (
+	DefaultSegmentBytes = 1 << 30            // segment.bytes
+	MaxSegmentBytes     = math.MaxInt32      // positions are int32
+	DefaultIndexBytes   = 10 << 20           // segment.index.bytes
+	DefaultSegmentAge   = 7 * 24 * time.Hour // segment.ms
+	snapshotEvery       = 64 << 20           // bytes of log between producer snapshots inside a segment
+)
+
+// Checkpoints is where a log keeps what must not be lost with its files. Implemented over package meta by the broker.
+type Checkpoints interface {
+	// MarkDirty durably records that the log is about to be appended to, with this leader epoch from offset start on.
+	MarkDirty(epoch int32, start int64) error
+	// SetRecoveryPoint records that the log is durable up to offset; with sync, durably.
+	SetRecoveryPoint(offset int64, sync bool) error
+}
+
+// Events reports what a log did that its owner should know. A nil func is skipped. They are called with locks held: they must
+// not call back.
+type Events struct {
+	// TailCut: recovery found the log's end at offset end, in file at pos, and took n bytes behind it out of the way,
+	// to the file quarantine ("" if they were all zero).
+	TailCut func(tp kafka.TopicPartition, end int64, file string, pos, n int64, quarantine string)
+	// IndexRebuilt: an index of the segment with this base offset was missing or wrong and has been made anew.
+	IndexRebuilt func(tp kafka.TopicPartition, base int64, reason error)
+	// Failed: a storage error has finished the log.
+	Failed func(tp kafka.TopicPartition, err error)
+}
+
+// Options describes one partition's log. Zero values of the numbers mean the defaults above.
+type Options struct {
+	FS             vfs.FS
+	Dir            string // the partition's directory; made at the first append
+	Quarantine     string // directory for bytes that recovery takes out of the way; made on demand
+	TopicPartition kafka.TopicPartition
+	TopicID        string // 22 characters, for partition.metadata
+	Checkpoints    Checkpoints
+	Events         Events
+
+	Dirty         bool  // appended to since it was last closed in order: recover
+	RecoveryPoint int64 // durable up to here when it was last known
+	Epoch         int32 // leader epoch of new batches
+
+	SegmentBytes  int64
+	SegmentAge    time.Duration
+	IndexBytes    int
+	IndexInterval int64 // bytes of log between index entries (index.interval.bytes)
+	MinFree       int64 // bytes of the file system that appends leave free
+
+	// Syncs bounds the syncs that run at once; shared by the logs of an engine. nil: no bound.
+	Syncs chan struct{}
+	// Advanced is called after the durable end has moved. It must not call back into the log.
+	Advanced func()
+}
+
+func (o *Options) defaults() {
+	if o.SegmentBytes == 0 {
+		o.SegmentBytes = DefaultSegmentBytes
+	}
+	o.SegmentBytes = min(o.SegmentBytes, MaxSegmentBytes)
+	if o.SegmentAge == 0 {
+		o.SegmentAge = DefaultSegmentAge
+	}
+	if o.IndexBytes == 0 {
+		o.IndexBytes = DefaultIndexBytes
+	}
+	if o.IndexInterval == 0 {
+		o.IndexInterval = 4096
+	}
+}
+
+// Log is one partition. All methods are safe for concurrent use.
+type Log struct {
+	o Options
+
+	// end is the log end offset: the publication that readers trust. durable is the durable end.
+	end, durable atomic.Int64
+	start        atomic.Int64
+	// segments is the immutable row of segments; the last one is the active one. Replaced under mu, before end moves
+	// into a new segment.
+	segments atomic.Pointer[row]
+	failure  atomic.Pointer[failure]
+
+	// mu is held by the one writer.
+	mu struct {
+		sync.Mutex
+		closed    bool
+		marked    bool // dirty mark is set and the directory exists
+		producers producers
+		snapshot  int64 // position in the active segment at which a producer snapshot was last taken
+	}
+	flush flush
+}
+
+type failure struct{ err error }
+
+// row is an immutable snapshot of the segments, ordered by base offset.
+type row struct {
+	tree   *btree.BTreeG[*segment]
+	active *segment // nil before the first append
+}
+
+func newRow() *row {
+	return &row{tree: btree.NewG(8, func(a, b *segment) bool { return a.base < b.base })}
+}
+
+// with returns a row that also has s, as its active segment.
+func (r *row) with(s *segment) *row {
+	t := r.tree.Clone()
+	t.ReplaceOrInsert(s)
+	return &row{tree: t, active: s}
+}
+
+// find returns the segment that holds offset: the last whose base is not above it.
+func (r *row) find(offset int64) (s *segment) {
+	r.tree.DescendLessOrEqual(&segment{base: offset}, func(x *segment) bool { s = x; return false })
+	return s
+}
+
+// after returns the segment behind the one with this base offset, or nil.
+func (r *row) after(base int64) (s *segment) {
+	r.tree.AscendGreaterOrEqual(&segment{base: base + 1}, func(x *segment) bool { s = x; return false })
+	return s
+}
+
+// StartOffset is the log start offset: the first that can be read.
+func (l *Log) StartOffset() int64 { return l.start.Load() }
+
+// EndOffset is the log end offset, which is also the high watermark: the offset of the next record.
+func (l *Log) EndOffset() int64 { return l.end.Load() }
+
+// DurableEnd is the offset up to which a power cut takes nothing.
+func (l *Log) DurableEnd() int64 { return l.durable.Load() }
+
+// Err is the storage error that has finished the log, matching kafka.ErrPartitionFailed, or nil.
+func (l *Log) Err() error {
+	if f := l.failure.Load(); f != nil {
+		return f.err
+	}
+	return nil
+}
+
+// fail finishes the log. The first reason stays.
+func (l *Log) fail(err error) error {
+	err = fmt.Errorf("%s: %w: %w", l.o.TopicPartition, kafka.ErrPartitionFailed, err)
+	if l.failure.CompareAndSwap(nil, &failure{err}) && l.o.Events.Failed != nil {
+		l.o.Events.Failed(l.o.TopicPartition, err)
+	}
+	return l.Err()
+}
+
+// corrupt describes damage in a segment.
+func (l *Log) corrupt(s *segment, from, to, pos int64, reason error) error {
+	return &kafka.CorruptError{TopicPartition: l.o.TopicPartition, From: from, To: to, File: s.name(suffixLog), Pos: pos, Reason: reason}
+}
+
+// Close flushes, seals the indexes and producer state and closes the files; the log must not be used afterwards. When it returns nil
+// the log needs no recovery: everything up to the returned offset is durable, and the caller may record that. Cursors must be closed before.
+func (l *Log) Close() (end int64, err error) {
+	defer l.flush.leaders.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.closed {
+		return l.EndOffset(), kafka.ErrClosed
+	}
+	l.mu.closed = true
+	r := l.segments.Load()
+	if err = l.Err(); err == nil && l.mu.marked && r.active != nil {
+		err = l.closeActive(r.active)
+	}
+	r.tree.Ascend(func(s *segment) bool { s.release(); return true })
+	return l.EndOffset(), err
+}
+
+// closeActive makes the active segment what a sealed one is, so that the next Open reads little.
+func (l *Log) closeActive(s *segment) error {
+	if err := l.seal(s); err != nil {
+		return err
+	}
+	l.advance(l.end.Load())
+	return l.o.FS.SyncDir(l.o.Dir)
+}
+
+// Abandon closes the files without flushing anything, as a crash of the process would. For logs that failed, that are being deleted,
+// and for tests.
+func (l *Log) Abandon() {
+	defer l.flush.leaders.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.closed {
+		return
+	}
+	l.mu.closed = true
+	l.segments.Load().tree.Ascend(func(s *segment) bool { s.release(); return true })
+}
+
+func (l *Log) quarantineName(offset int64, suffix string) string {
+	return path.Join(l.o.Quarantine, fmt.Sprintf("%s-%0*d%s", l.o.TopicPartition, digits, offset, suffix))
+}

@@ -1,0 +1,121 @@
+package rlog
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/runnelmq/runnel/internal/batch"
+	"github.com/runnelmq/runnel/internal/kafka"
+)
+
+// remembered is how many batches of a producer are known, so that a repeated one is answered and not appended.
+const remembered = 5
+
+// producers is what a log knows of the producers that wrote to it, by producer id. Only the writer touches it.
+type producers map[int64]*producer
+
+type producer struct {
+	id      int64
+	epoch   int16
+	batches [remembered]sequenced // oldest first; the last n are in use
+	n       int
+}
+
+// sequenced is one remembered batch.
+type sequenced struct {
+	lastSequence int32
+	lastOffset   int64
+	offsetDelta  int32
+	timestamp    int64
+}
+
+func (q *sequenced) base() int64 { return q.lastOffset - int64(q.offsetDelta) }
+
+// firstSequence undoes the wrap behind 2^31-1.
+func (q *sequenced) firstSequence() int32 { return (q.lastSequence - q.offsetDelta) & math.MaxInt32 }
+
+func (p *producer) last() *sequenced { return &p.batches[remembered-1] }
+
+func (p *producer) remember(q sequenced) {
+	copy(p.batches[:], p.batches[1:])
+	p.batches[remembered-1] = q
+	p.n = min(p.n+1, remembered)
+}
+
+// nextSequence follows seq, wrapping as Kafka does.
+func nextSequence(seq int32) int32 {
+	if seq == 1<<31-1 {
+		return 0
+	}
+	return seq + 1
+}
+
+// check applies Kafka's rules for an append by a client. A batch that is there already is returned.
+func (ps producers) check(b batch.Batch) (dup *sequenced, err error) {
+	id := b.ProducerID()
+	if id == kafka.NoProducer {
+		return nil, nil
+	}
+	p := ps[id]
+	if p == nil {
+		return nil, nil // unknown, or forgotten: any sequence is taken
+	}
+	epoch, first := b.ProducerEpoch(), b.BaseSequence()
+	switch {
+	case epoch < p.epoch:
+		return nil, fmt.Errorf("%w: producer %d has epoch %d, the batch %d", kafka.ErrFenced, id, p.epoch, epoch)
+	case epoch > p.epoch:
+		if first != 0 {
+			return nil, fmt.Errorf("%w: producer %d begins epoch %d with sequence %d", kafka.ErrOutOfOrderSequence, id, epoch, first)
+		}
+		return nil, nil
+	case p.n == 0:
+		return nil, nil
+	}
+	last := b.LastSequence()
+	for i := remembered - p.n; i < remembered; i++ {
+		if q := &p.batches[i]; q.lastSequence == last && q.firstSequence() == first {
+			return q, nil
+		}
+	}
+	if want := nextSequence(p.last().lastSequence); first != want {
+		return nil, fmt.Errorf("%w: producer %d sent sequence %d, %d is next", kafka.ErrOutOfOrderSequence, id, first, want)
+	}
+	return nil, nil
+}
+
+// note enters a batch that is in the log. It is also the replay of recovery, which checks no sequences.
+func (ps producers) note(b batch.Batch) {
+	id := b.ProducerID()
+	if id == kafka.NoProducer {
+		return
+	}
+	p := ps[id]
+	if p == nil {
+		p = &producer{id: id, epoch: b.ProducerEpoch()}
+		ps[id] = p
+	}
+	if p.epoch != b.ProducerEpoch() {
+		p.epoch, p.n = b.ProducerEpoch(), 0
+	}
+	if b.BaseSequence() == kafka.NoSequence {
+		return
+	}
+	p.remember(sequenced{b.LastSequence(), b.LastOffset(), b.LastOffsetDelta(), b.MaxTimestamp()})
+}
+
+// sorted returns the producers by id, for a snapshot that is the same every time.
+func (ps producers) sorted() []*producer {
+	all := make([]*producer, 0, len(ps))
+	for _, p := range ps {
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b *producer) int {
+		if a.id < b.id {
+			return -1
+		}
+		return 1
+	})
+	return all
+}

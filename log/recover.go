@@ -1,0 +1,481 @@
+package rlog
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+
+	"github.com/runnelmq/runnel/index"
+	"github.com/runnelmq/runnel/internal/batch"
+	"github.com/runnelmq/runnel/internal/vfs"
+)
+
+// ErrStray is returned by Open for a directory that belongs to another life of the topic.
+var ErrStray = errors.New("directory belongs to another topic id")
+
+// Open opens a partition's log; a directory that is missing is a log without records. If the log was not closed in
+// order (Options.Dirty) it is recovered first.
+//
+// Errors: ErrStray; *kafka.CorruptError if the log ends below its recovery point; else those of the file system.
+func Open(o Options) (*Log, error) {
+	o.defaults()
+	l := &Log{o: o}
+	l.mu.producers = producers{}
+	l.segments.Store(newRow())
+	files, err := l.list()
+	if err != nil {
+		return nil, err
+	}
+	if err := l.load(files); err != nil {
+		l.Abandon()
+		return nil, fmt.Errorf("open %s: %w", o.TopicPartition, err)
+	}
+	return l, nil
+}
+
+// contents is what lies in a partition's directory.
+type contents struct {
+	exists    bool
+	bases     []int64 // of segments, rising
+	snapshots []int64 // rising
+}
+
+func (l *Log) list() (c contents, err error) {
+	infos, err := l.o.FS.List(l.o.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, nil
+	}
+	if err != nil {
+		return c, err
+	}
+	c.exists = true
+	have, err := readFile(l.o.FS, path.Join(l.o.Dir, fileMetadata))
+	if err != nil {
+		return c, err
+	}
+	// A crash can leave the file missing or torn before anything was acknowledged; another id is never a crash.
+	if text := metadataText(l.o.TopicID); len(have) == len(text) && string(have) != text {
+		return c, fmt.Errorf("%s: %w", l.o.Dir, ErrStray)
+	}
+	for _, i := range infos {
+		offset, suffix, ok := parseName(i.Name)
+		switch {
+		case !ok:
+		case suffix == suffixLog:
+			c.bases = append(c.bases, offset)
+		case suffix == suffixSnapshot:
+			c.snapshots = append(c.snapshots, offset)
+		}
+	}
+	slices.Sort(c.bases)
+	slices.Sort(c.snapshots)
+	return c, nil
+}
+
+// load finds the log's end and makes everything before it readable.
+func (l *Log) load(c contents) error {
+	rp := l.o.RecoveryPoint
+	if len(c.bases) == 0 {
+		if rp > 0 {
+			return l.lost(newSegment(l.o.Dir, 0), 0, 0)
+		}
+		return l.loadProducers(c.snapshots)
+	}
+	l.start.Store(c.bases[0])
+	l.end.Store(c.bases[0])
+	// The segment that holds the recovery point, or the last one below it.
+	k, found := slices.BinarySearch(c.bases, rp)
+	if !found {
+		k = max(k-1, 0)
+	}
+	r := newRow()
+	for _, base := range c.bases[:k] {
+		s := newSegment(l.o.Dir, base)
+		info, err := l.o.FS.Stat(s.name(suffixLog))
+		if err != nil {
+			return err
+		}
+		s.written.Store(info.Size)
+		s.sealedSize.Store(info.Size)
+		r = r.with(s)
+	}
+	l.segments.Store(r)
+	for i := k; i < len(c.bases); i++ {
+		s := newSegment(l.o.Dir, c.bases[i])
+		l.segments.Store(l.segments.Load().with(s))
+		more := i+1 < len(c.bases)
+		tail, err := l.scan(s)
+		if err != nil {
+			return err
+		}
+		if more && !tail && c.bases[i+1] == l.end.Load() {
+			s.sealedSize.Store(s.written.Load())
+			continue
+		}
+		if l.end.Load() < rp {
+			return l.lost(s, l.end.Load(), s.written.Load())
+		}
+		if err := l.cut(s, c.bases[i+1:]); err != nil {
+			return err
+		}
+		break
+	}
+	l.durable.Store(l.end.Load())
+	return l.loadProducers(c.snapshots)
+}
+
+// lost says that the log ends at offset, below its recovery point.
+func (l *Log) lost(s *segment, offset, pos int64) error {
+	return l.corrupt(s, offset, l.o.RecoveryPoint, pos, errors.New("the log ends below its recovery point"))
+}
+
+// scan opens the segment for writing, reads its batches from the recovery point on and moves the log end behind the last whole
+// one. It reports whether something that is not zero follows.
+func (l *Log) scan(s *segment) (tail bool, err error) {
+	name := s.name(suffixLog)
+	info, err := l.o.FS.Stat(name)
+	if err != nil {
+		return false, err
+	}
+	f, err := l.o.FS.Open(name, max(l.o.SegmentBytes, info.Size))
+	if err != nil {
+		return false, err
+	}
+	s.setFile(f)
+	size := f.Size()
+	s.reserved = size
+	pos, next, err := l.resume(s, f, size)
+	if err != nil {
+		return false, err
+	}
+	if pos, next, err = l.readOn(s, f, pos, next, size); err != nil {
+		return false, err
+	}
+	s.written.Store(pos)
+	l.end.Store(next)
+	return nonZero(f, pos, size)
+}
+
+// readOn reads batches from pos, where offset next is due, and returns where the first one begins that is not whole, and
+// which offset is due there. Below the recovery point the bytes are durable and were checked when they were
+// written: lengths and offsets suffice to find the way, and a wrong checksum there is damage to be reported to the
+// reader, not a torn tail. A batch there whose length cannot be believed is passed over.
+func (l *Log) readOn(s *segment, f vfs.File, pos, next, size int64) (_, _ int64, err error) {
+	defer vfs.Catch(vfs.Arm(), f, &err)
+	w := walker{f: f, limit: size}
+	for {
+		h, n, err := w.header(pos)
+		if err == nil && h.BaseOffset() == next && next >= l.o.RecoveryPoint {
+			h, err = w.whole(pos)
+		}
+		if err != nil && !isDamage(err) {
+			return 0, 0, err
+		}
+		if err != nil || h.BaseOffset() != next || h.LastOffsetDelta() < 0 {
+			if next >= l.o.RecoveryPoint {
+				return pos, next, nil
+			}
+			at, base, err := resync(f, pos, size, next)
+			if err != nil {
+				return 0, 0, err
+			}
+			if base < 0 || base > l.o.RecoveryPoint {
+				return pos, next, nil
+			}
+			pos, next = at, base
+			continue
+		}
+		next = h.LastOffset() + 1
+		s.note(h, pos, l.o.IndexInterval)
+		pos += n
+	}
+}
+
+// resume takes what the index files know below the recovery point and returns where reading has to begin: behind the
+// batch of the last entry that the log confirms, or at the segment's start.
+func (l *Log) resume(s *segment, f vfs.File, size int64) (pos, next int64, err error) {
+	s.indexes.Store(&indexes{index.NewOffsets(s.base), index.NewTimes(s.base)})
+	x, err := readIndexes(l.o.FS, s)
+	if err == nil {
+		pos, next, err = l.trusted(s, x, f, size)
+	}
+	if err == nil {
+		return pos, next, nil
+	}
+	if !errors.Is(err, errRefuted) && !errors.Is(err, index.ErrBroken) && !isDamage(err) {
+		return 0, 0, err
+	}
+	return 0, s.base, nil
+}
+
+// trusted cuts x back to what lies below the recovery point and checks it against the log. Only if all of it holds, the segment takes it over.
+func (l *Log) trusted(s *segment, x *indexes, f vfs.File, size int64) (pos, next int64, err error) {
+	n := x.offsets.Len()
+	for n > 0 && x.offsets.At(n-1).Offset >= l.o.RecoveryPoint {
+		n--
+	}
+	if n == 0 {
+		return 0, s.base, nil
+	}
+	x.offsets.TruncateTo(n)
+	e := x.offsets.At(n - 1)
+	m := x.times.Len()
+	for m > 0 && x.times.At(m-1).Offset > e.Offset {
+		m--
+	}
+	x.times.TruncateTo(m)
+	if m == 0 {
+		return 0, 0, errRefuted
+	}
+	var end, firstTime int64
+	if end, firstTime, err = l.confirmEnds(s, f, e, size); err != nil {
+		return 0, 0, err
+	}
+	if err := completeTimes(f, x, end); err != nil {
+		return 0, 0, err
+	}
+	s.indexes.Store(x)
+	s.firstTime = firstTime
+	s.maxTime = x.times.At(m - 1)
+	s.unindexed = end - int64(e.Pos)
+	s.saved.offsets, s.saved.times = n, m
+	return end, e.Offset + 1, nil
+}
+
+// confirmEnds checks the batch of an index entry and reads the first batch's timestamp.
+func (l *Log) confirmEnds(s *segment, f vfs.File, e index.OffsetEntry, size int64) (end, firstTime int64, err error) {
+	defer vfs.Catch(vfs.Arm(), f, &err)
+	w := walker{f: f, limit: size}
+	h, _, err := w.header(0)
+	if err != nil {
+		return 0, 0, err
+	}
+	if h.BaseOffset() != s.base {
+		return 0, 0, errRefuted
+	}
+	firstTime = h.MaxTimestamp()
+	end, err = confirm(&w, e)
+	return end, firstTime, err
+}
+
+// cut ends the log at the end of s: what lies behind is taken to the quarantine if it holds anything, and the file is trimmed and synced before
+// anything else can be appended, so that stale bytes never come back. later are the bases of segments behind s.
+func (l *Log) cut(s *segment, later []int64) error {
+	f := *s.file.Load()
+	end, pos, size := l.end.Load(), s.written.Load(), f.Size()
+	if pos < size {
+		dirty, err := nonZero(f, pos, size)
+		if err != nil {
+			return err
+		}
+		var to string
+		if dirty {
+			if to, err = l.quarantine(f, end, pos, size); err != nil {
+				return err
+			}
+		}
+		if err := f.Truncate(pos); err != nil {
+			return err
+		}
+		s.reserved = pos
+		if dirty && l.o.Events.TailCut != nil {
+			l.o.Events.TailCut(l.o.TopicPartition, end, s.name(suffixLog), pos, size-pos, to)
+		}
+	}
+	for _, base := range later {
+		if err := l.moveAway(base, end); err != nil {
+			return err
+		}
+	}
+	if len(later) > 0 {
+		if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
+			return err
+		}
+	}
+	if !l.o.Dirty && pos == size {
+		return nil
+	}
+	// Also without a tail: what was recovered may be in the page cache only.
+	return l.syncFile(f)
+}
+
+// quarantine copies bytes [pos, size) of f away, durably, and returns the copy's name.
+func (l *Log) quarantine(f vfs.File, offset, pos, size int64) (string, error) {
+	if err := l.o.FS.Mkdir(l.o.Quarantine); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	// Zeros at the end are reserved space.
+	for size > pos {
+		n := min(size-pos, copyChunk)
+		dirty, err := nonZero(f, size-n, size)
+		if err != nil {
+			return "", err
+		}
+		if dirty {
+			break
+		}
+		size -= n
+	}
+	name := l.quarantineName(offset, fmt.Sprintf(".tail-%d", pos))
+	out, err := l.o.FS.Create(name, 0)
+	if errors.Is(err, fs.ErrExist) { // recovery was cut short before
+		if out, err = l.o.FS.Open(name, 0); err == nil {
+			err = out.Truncate(0)
+		}
+	}
+	if err != nil {
+		if out != nil {
+			err = errors.Join(err, out.Close())
+		}
+		return "", err
+	}
+	err = copyRange(out, f, pos, size)
+	if err == nil {
+		err = out.Sync()
+	}
+	if err = errors.Join(err, out.Close()); err != nil {
+		return "", err
+	}
+	return name, l.o.FS.SyncDir(l.o.Quarantine)
+}
+
+const copyChunk = 256 << 10
+
+func copyRange(dst, src vfs.File, pos, size int64) error {
+	buf := make([]byte, copyChunk)
+	for at := pos; at < size; {
+		b := buf[:min(size-at, copyChunk)]
+		if _, err := src.ReadAt(b, at); err != nil {
+			return err
+		}
+		if _, err := dst.WriteAt(b, at-pos); err != nil {
+			return err
+		}
+		at += int64(len(b))
+	}
+	return nil
+}
+
+// moveAway takes a segment behind the log's end out of the directory; one without bytes is deleted.
+func (l *Log) moveAway(base, end int64) error {
+	name := fileName(l.o.Dir, base, suffixLog)
+	f, err := l.o.FS.OpenRead(name)
+	if err != nil {
+		return err
+	}
+	size := f.Size()
+	dirty, err := nonZero(f, 0, size)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	for _, suffix := range []string{suffixIndex, suffixTimeIndex} {
+		if err := l.o.FS.Remove(fileName(l.o.Dir, base, suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if !dirty {
+		return l.o.FS.Remove(name)
+	}
+	if err := l.o.FS.Mkdir(l.o.Quarantine); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	to := l.quarantineName(base, suffixLog)
+	if err := l.o.FS.Rename(name, to); err != nil {
+		return err
+	}
+	if err := l.o.FS.SyncDir(l.o.Quarantine); err != nil {
+		return err
+	}
+	if l.o.Events.TailCut != nil {
+		l.o.Events.TailCut(l.o.TopicPartition, end, name, 0, size, to)
+	}
+	return nil
+}
+
+// loadProducers brings the producer state to the log's end: a snapshot and the batches behind it.
+func (l *Log) loadProducers(snapshots []int64) error {
+	end := l.end.Load()
+	from, err := l.loadSnapshot(snapshots, end)
+	if err != nil {
+		return err
+	}
+	for from < end {
+		s := l.segments.Load().find(from)
+		if s == nil {
+			return fmt.Errorf("no segment holds offset %d", from)
+		}
+		if from, err = l.replay(s, from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replay notes the producers of the batches of one segment from offset on and returns the first offset behind the
+// segment. Damage ends the replay of the segment: what it hid is not known.
+func (l *Log) replay(s *segment, offset int64) (next int64, err error) {
+	next = l.end.Load()
+	if n := l.segments.Load().after(s.base); n != nil {
+		next = n.base
+	}
+	f, err := s.open(l.o.FS)
+	if err != nil {
+		return 0, err
+	}
+	pos, err := l.locate(s, f, offset)
+	if err != nil {
+		return 0, err
+	}
+	_, err = walk(f, pos, s.written.Load(), func(h batch.Batch, _ int64) bool {
+		if h.LastOffset() >= offset {
+			l.mu.producers.note(h)
+		}
+		return true
+	})
+	if err != nil && !isDamage(err) {
+		return 0, err
+	}
+	return next, nil
+}
+
+// locate is position for callers without a cursor.
+func (l *Log) locate(s *segment, f vfs.File, offset int64) (pos int64, err error) {
+	defer vfs.Catch(vfs.Arm(), f, &err)
+	pos, _, err = l.position(s, &walker{f: f, limit: s.written.Load()}, offset)
+	return pos, err
+}
+
+// nonZero reports whether any byte of f in [pos, size) is not zero.
+func nonZero(f vfs.File, pos, size int64) (yes bool, err error) {
+	defer vfs.Catch(vfs.Arm(), f, &err)
+	var buf []byte
+	for pos < size {
+		n := min(size-pos, copyChunk)
+		b, err := f.Window(pos, int(n), &buf)
+		if err != nil {
+			return false, err
+		}
+		if !allZero(b) {
+			return true, nil
+		}
+		pos += n
+	}
+	return false, nil
+}
+
+func allZero(b []byte) bool {
+	for len(b) >= 8 {
+		if b[0]|b[1]|b[2]|b[3]|b[4]|b[5]|b[6]|b[7] != 0 {
+			return false
+		}
+		b = b[8:]
+	}
+	for _, c := range b {
+		if c != 0 {
+			return false
+		}
+	}
+	return true
+}

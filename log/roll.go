@@ -1,0 +1,116 @@
+package rlog
+
+import (
+	"errors"
+	"io/fs"
+
+	"github.com/runnelmq/runnel/index"
+	"github.com/runnelmq/runnel/internal/vfs"
+)
+
+// roll seals the active segment, if there is one, and makes the next, with room for a batch of size bytes.
+func (l *Log) roll(old *segment, size int64) (*segment, error) {
+	end := l.end.Load()
+	if old != nil {
+		if err := l.seal(old); err != nil {
+			return nil, err
+		}
+		l.advance(end)
+		if err := l.o.Checkpoints.SetRecoveryPoint(end, true); err != nil {
+			return nil, err
+		}
+	}
+	s := newSegment(l.o.Dir, end)
+	f, err := l.o.FS.Create(s.name(suffixLog), max(l.o.SegmentBytes, size))
+	if err != nil {
+		return nil, l.storage(err)
+	}
+	s.setFile(f)
+	s.indexes.Store(&indexes{index.NewOffsets(end), index.NewTimes(end)})
+	if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
+		s.release()
+		return nil, l.fail(err)
+	}
+	l.mu.snapshot = 0
+	if old != nil {
+		old.sealedSize.Store(old.written.Load())
+	}
+	l.segments.Store(l.segments.Load().with(s))
+	return s, nil
+}
+
+// seal trims a segment to its end, writes its indexes and the producer state at that end, and syncs all of them.
+func (l *Log) seal(s *segment) error {
+	f := *s.file.Load()
+	end := s.written.Load()
+	if s.reserved != end {
+		if err := f.Truncate(end); err != nil {
+			return l.storage(err)
+		}
+		s.reserved = end
+	}
+	// The data first: the indexes are hints about it.
+	if err := l.syncFile(f); err != nil {
+		return l.fail(err)
+	}
+	x := s.indexes.Load()
+	if s.maxTime.Timestamp >= 0 {
+		x.times.Append(s.maxTime.Timestamp, s.maxTime.Offset)
+	}
+	if err := s.writeIndexes(l.o.FS, true); err != nil {
+		return l.storage(err)
+	}
+	if err := l.writeSnapshot(true); err != nil {
+		return l.storage(err)
+	}
+	return nil
+}
+
+func (l *Log) syncFile(f vfs.File) error {
+	if l.o.Syncs != nil {
+		l.o.Syncs <- struct{}{}
+		defer func() { <-l.o.Syncs }()
+	}
+	return f.Sync()
+}
+
+// writeIndexes brings the index files up to date: entries are added behind those that were saved.
+func (s *segment) writeIndexes(fsys vfs.FS, sync bool) error {
+	x := s.indexes.Load()
+	n, m := x.offsets.Len(), x.times.Len()
+	if err := writeTail(fsys, s.name(suffixIndex), x.offsets.AppendTo, s.saved.offsets, index.OffsetEntrySize, sync); err != nil {
+		return err
+	}
+	if err := writeTail(fsys, s.name(suffixTimeIndex), x.times.AppendTo, s.saved.times, index.TimeEntrySize, sync); err != nil {
+		return err
+	}
+	s.saved.offsets, s.saved.times = n, m
+	return nil
+}
+
+// writeTail makes a file of entries hold what encode gives, of which the first saved are in the file already.
+func writeTail(fsys vfs.FS, name string, encode func(dst []byte, from int) []byte, saved, size int, sync bool) (err error) {
+	var f vfs.File
+	if saved > 0 {
+		if f, err = fsys.Open(name, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if f == nil {
+		return writeFile(fsys, name, encode(nil, 0), sync)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	at := int64(saved * size)
+	if err := f.Truncate(at); err != nil {
+		return err
+	}
+	if b := encode(nil, saved); len(b) > 0 {
+		if _, err := f.WriteAt(b, at); err != nil {
+			return err
+		}
+	}
+	if sync {
+		return f.Sync()
+	}
+	return nil
+}

@@ -1,0 +1,148 @@
+package rlog
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+
+	"github.com/runnelmq/runnel/internal/kafka"
+)
+
+// A producer snapshot holds the state of all producers before the offset in its name. It is Kafka's file, version 1,
+// with the older remembered batches behind the entries and under the same checksum; Kafka's tools stop reading at count.
+//
+//	+-------------+-----------+-----------+----------------------------------+
+//	| version i16 | crc u32   | count i32 | count entries of 46 bytes        |
+//	| = 1         | CRC-32C   |           |                                  |
+//	+-------------+-----------+-----------+----------------------------------+
+//	| for each entry: n i8, then n older batches of 24 bytes, oldest first   |
+//	+------------------------------------------------------------------------+
+//
+//	entry: producer id i64, epoch i16, last sequence i32, last offset i64, offset delta i32, timestamp i64,
+//	       coordinator epoch i32 (-1), first offset of the open transaction i64 (-1: none)
+//	older: last sequence i32, last offset i64, offset delta i32, timestamp i64
+//
+// The checksum covers everything behind it. A snapshot that does not check is deleted: it only saves time.
+const (
+	snapshotVersion = 1
+	snapshotHeader  = 10
+	snapshotEntry   = 46
+	snapshotOlder   = 24
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+var errSnapshot = errors.New("broken producer snapshot")
+
+func (q *sequenced) appendTo(b []byte) []byte {
+	b = binary.BigEndian.AppendUint32(b, uint32(q.lastSequence))
+	b = binary.BigEndian.AppendUint64(b, uint64(q.lastOffset))
+	b = binary.BigEndian.AppendUint32(b, uint32(q.offsetDelta))
+	return binary.BigEndian.AppendUint64(b, uint64(q.timestamp))
+}
+
+func readSequenced(b []byte) sequenced {
+	be := binary.BigEndian
+	return sequenced{int32(be.Uint32(b)), int64(be.Uint64(b[4:])), int32(be.Uint32(b[12:])), int64(be.Uint64(b[16:]))}
+}
+
+func (ps producers) encode() []byte {
+	be := binary.BigEndian
+	all := ps.sorted()
+	b := make([]byte, snapshotHeader, snapshotHeader+len(all)*(snapshotEntry+1+(remembered-1)*snapshotOlder))
+	be.PutUint16(b, snapshotVersion)
+	be.PutUint32(b[6:], uint32(len(all)))
+	for _, p := range all {
+		q := sequenced{lastSequence: kafka.NoSequence, lastOffset: -1, timestamp: kafka.NoTimestamp}
+		if p.n > 0 {
+			q = *p.last()
+		}
+		b = be.AppendUint64(b, uint64(p.id))
+		b = be.AppendUint16(b, uint16(p.epoch))
+		b = q.appendTo(b)
+		b = be.AppendUint32(b, ^uint32(0))
+		b = be.AppendUint64(b, ^uint64(0))
+	}
+	for _, p := range all {
+		older := max(p.n-1, 0)
+		b = append(b, byte(older))
+		for i := remembered - p.n; i < remembered-1; i++ {
+			b = p.batches[i].appendTo(b)
+		}
+	}
+	be.PutUint32(b[2:], crc32.Checksum(b[6:], castagnoli))
+	return b
+}
+
+func decodeProducers(b []byte) (producers, error) {
+	be := binary.BigEndian
+	if len(b) < snapshotHeader {
+		return nil, fmt.Errorf("%w: %d bytes", errSnapshot, len(b))
+	}
+	if v := be.Uint16(b); v != snapshotVersion {
+		return nil, fmt.Errorf("%w: version %d", errSnapshot, v)
+	}
+	if crc32.Checksum(b[6:], castagnoli) != be.Uint32(b[2:]) {
+		return nil, fmt.Errorf("%w: checksum", errSnapshot)
+	}
+	count := int64(int32(be.Uint32(b[6:])))
+	entries := b[snapshotHeader:]
+	if count < 0 || count*snapshotEntry > int64(len(entries)) {
+		return nil, fmt.Errorf("%w: %d entries in %d bytes", errSnapshot, count, len(b))
+	}
+	older := entries[count*snapshotEntry:]
+	ps := make(producers, count)
+	for i := range count {
+		e := entries[i*snapshotEntry:]
+		p := &producer{id: int64(be.Uint64(e)), epoch: int16(be.Uint16(e[8:]))}
+		ps[p.id] = p
+		n := 0
+		if len(older) > 0 { // Kafka's own snapshots end with the entries
+			n, older = int(older[0]), older[1:]
+			if n >= remembered || n*snapshotOlder > len(older) {
+				return nil, fmt.Errorf("%w: %d older batches", errSnapshot, n)
+			}
+		}
+		for j := range n {
+			p.remember(readSequenced(older[j*snapshotOlder:]))
+		}
+		older = older[n*snapshotOlder:]
+		if q := readSequenced(e[10:]); q.lastSequence != kafka.NoSequence {
+			p.remember(q)
+		}
+	}
+	if len(older) > 0 {
+		return nil, fmt.Errorf("%w: %d bytes behind the end", errSnapshot, len(older))
+	}
+	return ps, nil
+}
+
+// writeSnapshot writes the producer state at the log end. The log is durable up to there.
+func (l *Log) writeSnapshot(sync bool) error {
+	return writeFile(l.o.FS, fileName(l.o.Dir, l.end.Load(), suffixSnapshot), l.mu.producers.encode(), sync)
+}
+
+// loadSnapshot takes the newest readable snapshot at or below end, and deletes those above it and those that cannot be read. offsets are those
+// of the snapshots that are there, rising. It returns the offset from which batches have to be replayed.
+func (l *Log) loadSnapshot(offsets []int64, end int64) (from int64, err error) {
+	for i := len(offsets) - 1; i >= 0; i-- {
+		name := fileName(l.o.Dir, offsets[i], suffixSnapshot)
+		if offsets[i] <= end {
+			b, err := readFile(l.o.FS, name)
+			if err != nil {
+				return 0, err
+			}
+			if ps, derr := decodeProducers(b); derr == nil {
+				l.mu.producers = ps
+				return offsets[i], nil
+			}
+		}
+		if err := l.o.FS.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return 0, err
+		}
+	}
+	l.mu.producers = producers{}
+	return l.start.Load(), nil
+}

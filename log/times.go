@@ -1,0 +1,93 @@
+package rlog
+
+import (
+	"github.com/runnelmq/runnel/internal/batch"
+	"github.com/runnelmq/runnel/internal/vfs"
+)
+
+// Found is a record found by its timestamp.
+type Found struct {
+	Offset      int64
+	Timestamp   int64 // ms
+	LeaderEpoch int32
+}
+
+// OffsetForTime finds the first record whose timestamp is at or after t (in ms) and whose offset is below limit, as Kafka's ListOffsets does;
+// ok is false if there is none. Timestamps need not rise: the record is the first in offset order.
+func (l *Log) OffsetForTime(t, limit int64) (found Found, ok bool, err error) {
+	limit = min(limit, l.end.Load())
+	r := l.segments.Load()
+	for s := r.find(l.start.Load()); s != nil && s.base < limit; s = r.after(s.base) {
+		found, ok, err = l.timeInSegment(s, t, limit)
+		if ok || err != nil {
+			return found, ok, err
+		}
+	}
+	return Found{}, false, nil
+}
+
+func (l *Log) timeInSegment(s *segment, t, limit int64) (found Found, ok bool, err error) {
+	c := l.NewCursor(max(s.base, l.start.Load()))
+	if err := c.stand(s); err != nil {
+		c.Close()
+		return Found{}, false, err
+	}
+	defer c.Close()
+	if sealed := s.sealedSize.Load() >= 0; sealed {
+		x, err := l.loaded(s, c.w.f)
+		if err != nil {
+			return Found{}, false, err
+		}
+		if last, any := x.times.Last(); !any || last.Timestamp < t {
+			return Found{}, false, nil
+		}
+	}
+	if from, err := l.beforeTime(s, c.w.f, t); err != nil {
+		return Found{}, false, err
+	} else if from > c.next {
+		c.MoveTo(from)
+	}
+	end := limit
+	if n := l.segments.Load().after(s.base); n != nil {
+		end = min(end, n.base)
+	}
+	for {
+		b, err := c.Next(end)
+		if b == nil || err != nil {
+			return Found{}, false, err
+		}
+		if found, ok, err := firstAt(c.File(), b, t, l.start.Load()); ok || err != nil {
+			return found, ok, err
+		}
+	}
+}
+
+// beforeTime returns an offset before which no record of the segment has timestamp t or later. The newest time
+// index entry below t would say so, but one wrong entry would hide a record; starting from the one before costs
+// one more interval and survives any single wrong entry.
+func (l *Log) beforeTime(s *segment, f vfs.File, t int64) (offset int64, err error) {
+	x, err := l.loaded(s, f)
+	if err != nil {
+		return 0, err
+	}
+	if i, ok := x.times.Lookup(t - 1); ok && i > 0 {
+		return x.times.At(i-1).Offset + 1, nil
+	}
+	return s.base, nil
+}
+
+// firstAt finds the first record of b at or after time t and offset start.
+func firstAt(f vfs.File, b batch.Batch, t, start int64) (found Found, ok bool, err error) {
+	defer vfs.Catch(vfs.Arm(), f, &err)
+	if b.MaxTimestamp() < t {
+		return Found{}, false, nil
+	}
+	it := b.Iter()
+	var r batch.Record
+	for it.Next(&r) {
+		if r.Timestamp >= t && r.Offset >= start {
+			return Found{r.Offset, r.Timestamp, b.LeaderEpoch()}, true, nil
+		}
+	}
+	return Found{}, false, it.Err()
+}

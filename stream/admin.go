@@ -1,0 +1,144 @@
+package stream
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"github.com/runnelmq/runnel/internal/broker"
+)
+
+// Admin returns the verbs that manage topics and groups.
+func (e *Engine) Admin() Admin { return admin{e} }
+
+type admin struct{ e *Engine }
+
+func (a admin) CreateTopic(ctx context.Context, name string, c TopicConfig) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	return a.e.b.CreateTopic(name, max(c.Partitions, 1), c.settings())
+}
+
+func (a admin) DeleteTopic(ctx context.Context, name string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return a.e.b.DeleteTopic(name)
+}
+
+func (a admin) AddPartitions(ctx context.Context, topic string, total int) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return a.e.b.AddPartitions(topic, total)
+}
+
+func (a admin) Topics(ctx context.Context, names ...string) ([]TopicInfo, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	ts, err := a.e.b.Topics()
+	if err != nil {
+		return nil, err
+	}
+	if len(names) > 0 {
+		ts = ts[:0]
+		for _, n := range names {
+			t, err := a.e.b.Topic(n)
+			if err != nil {
+				return nil, err
+			}
+			ts = append(ts, t)
+		}
+	}
+	out := make([]TopicInfo, 0, len(ts))
+	for _, t := range ts {
+		out = append(out, TopicInfo{Name: t.Name(), ID: t.ID(), Partitions: len(t.Partitions()), Config: maps.Clone(t.Config())})
+	}
+	return out, nil
+}
+
+// each asks partitions for an offset; a partition for which fn has none is left out.
+func (a admin) each(ctx context.Context, tps []TopicPartition, fn func(p *broker.Partition) (o OffsetMetadata, ok bool, err error)) (Offsets, error) {
+	out := make(Offsets, len(tps))
+	for _, tp := range tps {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		p, err := a.e.b.Partition(tp)
+		if err != nil {
+			return nil, err
+		}
+		o, ok, err := fn(p)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			out[tp] = o
+		}
+	}
+	return out, nil
+}
+
+func (a admin) StartOffsets(ctx context.Context, tps ...TopicPartition) (Offsets, error) {
+	return a.each(ctx, tps, func(p *broker.Partition) (OffsetMetadata, bool, error) {
+		start, _, _, err := p.Bounds()
+		return OffsetMetadata{Offset: start, LeaderEpoch: -1}, true, err
+	})
+}
+
+func (a admin) EndOffsets(ctx context.Context, tps ...TopicPartition) (Offsets, error) {
+	return a.each(ctx, tps, func(p *broker.Partition) (OffsetMetadata, bool, error) {
+		_, end, _, err := p.Bounds()
+		return OffsetMetadata{Offset: end, LeaderEpoch: -1}, true, err
+	})
+}
+
+func (a admin) OffsetsForTime(ctx context.Context, t time.Time, tps ...TopicPartition) (Offsets, error) {
+	return a.each(ctx, tps, func(p *broker.Partition) (OffsetMetadata, bool, error) {
+		f, ok, err := p.OffsetForTime(t.UnixMilli())
+		return OffsetMetadata{Offset: f.Offset, LeaderEpoch: f.LeaderEpoch}, ok, err
+	})
+}
+
+// The rest comes with groups, transactions and retention.
+
+func (admin) AlterTopic(context.Context, string, map[string]string, ...string) error {
+	return unsupported("AlterTopic")
+}
+
+func (admin) DeleteRecords(context.Context, map[TopicPartition]int64) error {
+	return unsupported("DeleteRecords")
+}
+
+func (admin) Groups(context.Context, ...string) ([]GroupInfo, error) {
+	return nil, unsupported("Groups")
+}
+
+func (admin) DeleteGroup(context.Context, string) error { return unsupported("DeleteGroup") }
+
+func (admin) SetOffsets(context.Context, string, Offsets) error { return unsupported("SetOffsets") }
+
+func (admin) DeleteOffsets(context.Context, string, ...TopicPartition) error {
+	return unsupported("DeleteOffsets")
+}
+
+func (admin) Transactions(context.Context) ([]TxnInfo, error) {
+	return nil, unsupported("Transactions")
+}
+
+func (admin) Producers(context.Context, ...TopicPartition) ([]ProducerInfo, error) {
+	return nil, unsupported("Producers")
+}
+
+func (admin) AbortTransaction(context.Context, TopicPartition, int64) error {
+	return unsupported("AbortTransaction")
+}
+
+func (admin) Explain(context.Context, string) ([]Explanation, error) {
+	return nil, unsupported("Explain")
+}

@@ -1,0 +1,326 @@
+package stream
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strconv"
+	"time"
+
+	"github.com/runnelmq/runnel/internal/broker"
+	"github.com/runnelmq/runnel/internal/kafka"
+	"github.com/runnelmq/runnel/internal/vfs"
+)
+
+// Options configures an engine. The zero value is good.
+type Options struct {
+	// FS is the file system; nil: this machine's. Usable only inside this module.
+	FS vfs.FS
+	// Logger gets state transitions, never a line per record; nil: silent.
+	Logger *slog.Logger
+	// Events are called when something happened that an operator should know.
+	Events Events
+	// ReadOnly opens without writing a byte. In this version: ErrUnsupported.
+	ReadOnly bool
+	// AutoCreate makes topics that are produced to or subscribed to and missing, with this configuration
+	// (auto.create.topics.enable); nil: they are ErrUnknownTopic.
+	AutoCreate *TopicConfig
+	// SyncInterval is the time from the first unsynced append to the background sync that covers it; 0: 1 s (flush.ms).
+	SyncInterval time.Duration
+	// SyncBytes is how many unsynced bytes of a partition start the background sync earlier; 0: 64 MiB.
+	SyncBytes int64
+	// MinFree is how many bytes of the file system appends leave free; below it they are ErrDiskFull. 0: the lesser of
+	// 64 MiB and 5 % of the file system; negative: none.
+	MinFree int64
+	// CloseTimeout is how long Close waits for producers to flush; 0: 30 s.
+	CloseTimeout time.Duration
+	// WallClock feeds timestamps; nil: time.Now. For tests that step the clock: timers follow package time.
+	WallClock func() time.Time
+}
+
+// Events tells the program what happened to its data. Nil funcs are skipped; they must return soon and not call back.
+type Events struct {
+	// TailCut: after a stop that was not in order, recovery found the log's end at offset end; n bytes behind it
+	// were not whole batches and have been copied to the file quarantine.
+	TailCut func(tp TopicPartition, end, n int64, quarantine string)
+	// IndexRebuilt: an index was missing or wrong and has been made anew from the log.
+	IndexRebuilt func(tp TopicPartition, baseOffset int64, reason error)
+	// PartitionFailed: a storage error has taken a partition offline, or it could not be opened.
+	PartitionFailed func(tp TopicPartition, err error)
+	// StrayDirectory: a partition directory that belongs to no topic has been renamed.
+	StrayDirectory func(from, to string)
+	// OffsetClamped: a committed offset lay behind the log's end and has been taken as the end.
+	OffsetClamped func(group string, tp TopicPartition, from, to int64)
+}
+
+// Validate reports all faults at once; they match ErrInvalidConfig or ErrUnsupported.
+func (o *Options) Validate() error {
+	var errs []error
+	if o.ReadOnly {
+		errs = append(errs, unsupported("Options.ReadOnly"))
+	}
+	errs = append(errs, notNegative("SyncInterval", o.SyncInterval), notNegative("SyncBytes", o.SyncBytes), notNegative("CloseTimeout", o.CloseTimeout))
+	if o.AutoCreate != nil {
+		errs = append(errs, o.AutoCreate.Validate())
+	}
+	return errors.Join(errs...)
+}
+
+func notNegative[T int | int64 | time.Duration](name string, v T) error {
+	if v < 0 {
+		return fmt.Errorf("%w: %s is negative", kafka.ErrInvalidConfig, name)
+	}
+	return nil
+}
+
+// Cleanup says what is done with old records (cleanup.policy).
+type Cleanup int8
+
+const (
+	// CleanupDelete removes records by age and size; off unless a retention is set.
+	CleanupDelete Cleanup = iota
+	// CleanupCompact keeps the last value of every key. In this version: ErrUnsupported.
+	CleanupCompact
+	// CleanupCompactDelete does both. In this version: ErrUnsupported.
+	CleanupCompactDelete
+)
+
+// TopicConfig configures a topic. The zero value is good.
+type TopicConfig struct {
+	// Partitions is the number of partitions; 0: 1 (num.partitions).
+	Partitions int
+	// SegmentBytes is the size at which a segment file is full; 0: 1 GiB; at least 1 KiB, at most 2 GiB - 1 (segment.bytes).
+	SegmentBytes int64
+	// RetentionBytes is the size above which old segments go; 0: none (retention.bytes). In this version: ErrUnsupported.
+	RetentionBytes int64
+	// Retention is the age above which old segments go; 0: none (retention.ms). In this version: ErrUnsupported.
+	Retention time.Duration
+	// DeleteRetention is how long tombstones are kept; 0: 24 h (delete.retention.ms). In this version: ErrUnsupported.
+	DeleteRetention time.Duration
+	// Cleanup says what is done with old records.
+	Cleanup Cleanup
+	// Config has the rest, by Kafka's names: segment.bytes, segment.ms, segment.index.bytes, index.interval.bytes,
+	// max.message.bytes. A field above and its name here exclude each other.
+	Config map[string]string
+}
+
+// Validate reports all faults at once; they match ErrInvalidConfig, ErrInvalidPartitions or ErrUnsupported.
+func (c *TopicConfig) Validate() error {
+	var errs []error
+	if c.Partitions < 0 || c.Partitions > broker.MaxPartitions {
+		errs = append(errs, fmt.Errorf("%w: %d", kafka.ErrInvalidPartitions, c.Partitions))
+	}
+	if c.RetentionBytes != 0 || c.Retention != 0 || c.DeleteRetention != 0 {
+		errs = append(errs, unsupported("retention"))
+	}
+	if c.Cleanup != CleanupDelete {
+		errs = append(errs, unsupported("compaction"))
+	}
+	if _, both := c.Config["segment.bytes"]; both && c.SegmentBytes != 0 {
+		errs = append(errs, fmt.Errorf("%w: SegmentBytes and segment.bytes are both set", kafka.ErrInvalidConfig))
+	}
+	_, err := broker.ParseConfig(c.settings())
+	return errors.Join(append(errs, err)...)
+}
+
+// settings returns what differs from the defaults, by Kafka's names.
+func (c *TopicConfig) settings() map[string]string {
+	m := maps.Clone(c.Config)
+	if c.SegmentBytes != 0 {
+		if m == nil {
+			m = map[string]string{}
+		}
+		m["segment.bytes"] = strconv.FormatInt(c.SegmentBytes, 10)
+	}
+	return m
+}
+
+// Compression names a codec for batches (compression.type). In this version: CompressionNone only.
+type Compression int8
+
+// CompressionNone leaves records as they are.
+const CompressionNone Compression = 0
+
+// ProducerInterceptor sees records on their way. In this version: ErrUnsupported.
+type ProducerInterceptor interface {
+	OnSend(r *Record)
+	OnAcknowledgement(r Receipt, err error)
+}
+
+// ProducerConfig configures a producer. The zero value is good.
+type ProducerConfig struct {
+	// Name keeps one producer across restarts: see Record.Sequence and Producer.LastSequence. A second live instance fences the first.
+	Name string
+	// TransactionalID is that of a transactional producer (transactional.id). In this version: ErrUnsupported.
+	TransactionalID string
+	// Acks is the level of records that ask for none; AcksDefault: AcksSynced (acks).
+	Acks Acks
+	// Partitioner chooses partitions; nil: KeyPartitioner (partitioner.class).
+	Partitioner Partitioner
+	// Linger is how long a batch waits for more records; 0: not at all (linger.ms). In this version: ErrUnsupported.
+	Linger time.Duration
+	// MaxBlock is how long a call waits for buffer memory; 0: 60 s (max.block.ms). In this version nothing is buffered.
+	MaxBlock time.Duration
+	// DeliveryTimeout is how long a record may take in all; 0: 120 s (delivery.timeout.ms). In this version delivery is bounded by ctx only.
+	DeliveryTimeout time.Duration
+	// TransactionTimeout is how long a transaction may stay open (transaction.timeout.ms). In this version: ErrUnsupported.
+	TransactionTimeout time.Duration
+	// BatchSize is the size in bytes at which a batch of ProduceAll is closed; 0: 16 KiB (batch.size).
+	BatchSize int
+	// MaxInFlight is how many batches of a partition may be unacknowledged; 0: 5 (max.in.flight.requests.per.connection). In this version: not bounded.
+	MaxInFlight int
+	// MaxMessageBytes is the greatest size of a record in a batch of its own; 0: 1 MiB + 12 (max.request.size). The topic's
+	// max.message.bytes applies too.
+	MaxMessageBytes int
+	// BufferMemory bounds what is buffered; 0: 32 MiB (buffer.memory). In this version nothing is buffered.
+	BufferMemory int64
+	// Compression is the codec of batches.
+	Compression Compression
+	// Interceptors see records on their way. In this version: ErrUnsupported.
+	Interceptors []ProducerInterceptor
+}
+
+// Validate reports all faults at once; they match ErrInvalidConfig or ErrUnsupported.
+func (c *ProducerConfig) Validate() error {
+	var errs []error
+	for _, u := range []struct {
+		set  bool
+		what string
+	}{
+		{c.TransactionalID != "" || c.TransactionTimeout != 0, "transactions"},
+		{c.Linger > 0, "Linger"},
+		{c.Compression != CompressionNone, "Compression"},
+		{len(c.Interceptors) > 0, "Interceptors"},
+	} {
+		if u.set {
+			errs = append(errs, unsupported(u.what))
+		}
+	}
+	if c.Acks < AcksDefault || c.Acks > AcksSynced {
+		errs = append(errs, fmt.Errorf("%w: Acks is %v", kafka.ErrInvalidConfig, c.Acks))
+	}
+	errs = append(errs,
+		notNegative("Linger", c.Linger), notNegative("MaxBlock", c.MaxBlock), notNegative("DeliveryTimeout", c.DeliveryTimeout),
+		notNegative("BatchSize", c.BatchSize), notNegative("MaxInFlight", c.MaxInFlight), notNegative("MaxMessageBytes", c.MaxMessageBytes),
+		notNegative("BufferMemory", c.BufferMemory))
+	return errors.Join(errs...)
+}
+
+// Reset says where to begin in a partition without a committed offset, and where to go on when the position is not in the log
+// (auto.offset.reset).
+type Reset int8
+
+const (
+	// ResetLatest begins at the log end.
+	ResetLatest Reset = iota
+	// ResetEarliest begins at the log start.
+	ResetEarliest
+	// ResetNone returns ErrNoOffset, or ErrOffsetOutOfRange.
+	ResetNone
+)
+
+// Isolation says which records a consumer sees (isolation.level).
+type Isolation = kafka.Isolation
+
+const (
+	// ReadUncommitted shows every published record.
+	ReadUncommitted = kafka.ReadUncommitted
+	// ReadCommitted shows no record of a transaction that is open or aborted. In this version there are no transactions.
+	ReadCommitted = kafka.ReadCommitted
+)
+
+// Visibility says when a consumer sees a record.
+type Visibility int8
+
+const (
+	// Published shows a record as soon as it is written.
+	Published Visibility = iota
+	// Durable shows a record when a power cut cannot take it any more.
+	Durable
+)
+
+// Assignor distributes partitions among the members of a group. In this version: ErrUnsupported.
+type Assignor interface{ Name() string }
+
+// RebalanceListener hears of partitions that come and go. In this version: ErrUnsupported.
+type RebalanceListener interface {
+	Assigned(tps []TopicPartition)
+	Revoked(tps []TopicPartition)
+	Lost(tps []TopicPartition)
+}
+
+// ConsumerInterceptor sees records on their way. In this version: ErrUnsupported.
+type ConsumerInterceptor interface {
+	OnConsume(rs []Record)
+	OnCommit(o Offsets)
+}
+
+// ConsumerConfig configures a consumer. The zero value is good: no group, nothing assigned.
+type ConsumerConfig struct {
+	// Group is the consumer group, which keeps the offsets; "": none, nothing is committed (group.id).
+	Group string
+	// InstanceID makes the member static (group.instance.id). In this version: ErrUnsupported.
+	InstanceID string
+	// Topics are subscribed to at once.
+	Topics []string
+	// Reset says where to begin without a committed offset.
+	Reset Reset
+	// Isolation says which records are seen.
+	Isolation Isolation
+	// Visibility says when a record is seen.
+	Visibility Visibility
+	// Borrow hands out bytes of the log itself, the slice of Poll included: valid until the next poll or Close.
+	Borrow bool
+	// ManualCommit turns automatic commits off (enable.auto.commit=false).
+	ManualCommit bool
+	// CommitInterval is the time between automatic commits, looked at by polls; 0: 5 s (auto.commit.interval.ms).
+	CommitInterval time.Duration
+	// MaxPollInterval is the time within which a member has to poll (max.poll.interval.ms). In this version: not looked at.
+	MaxPollInterval time.Duration
+	// SessionTimeout is the time without a heartbeat after which a member is gone (session.timeout.ms). Native members have no heartbeats.
+	SessionTimeout time.Duration
+	// MaxWait is how long a poll waits for a record; 0: 500 ms (fetch.max.wait.ms); negative: not at all.
+	MaxWait time.Duration
+	// MinBytes is how much a poll waits for; 0: one record (fetch.min.bytes). In this version: ErrUnsupported above 1.
+	MinBytes int
+	// MaxBytes bounds the bytes of keys and values that a poll returns, but for its first record; 0: 50 MiB (fetch.max.bytes).
+	MaxBytes int
+	// Assignors, Listener and Interceptors are for groups of several members. In this version: ErrUnsupported.
+	Assignors    []Assignor
+	Listener     RebalanceListener
+	Interceptors []ConsumerInterceptor
+}
+
+// Validate reports all faults at once; they match ErrInvalidConfig or ErrUnsupported.
+func (c *ConsumerConfig) Validate() error {
+	var errs []error
+	for _, u := range []struct {
+		set  bool
+		what string
+	}{
+		{c.InstanceID != "", "InstanceID"},
+		{c.MinBytes > 1, "MinBytes above 1"},
+		{len(c.Assignors) > 0, "Assignors"},
+		{c.Listener != nil, "Listener"},
+		{len(c.Interceptors) > 0, "Interceptors"},
+	} {
+		if u.set {
+			errs = append(errs, unsupported(u.what))
+		}
+	}
+	if c.Reset < ResetLatest || c.Reset > ResetNone {
+		errs = append(errs, fmt.Errorf("%w: Reset is %d", kafka.ErrInvalidConfig, c.Reset))
+	}
+	errs = append(errs,
+		notNegative("CommitInterval", c.CommitInterval), notNegative("MaxPollInterval", c.MaxPollInterval),
+		notNegative("SessionTimeout", c.SessionTimeout), notNegative("MinBytes", c.MinBytes), notNegative("MaxBytes", c.MaxBytes))
+	return errors.Join(errs...)
+}
+
+// ProcessConfig configures Client.Process.
+type ProcessConfig struct {
+	Producer   ProducerConfig
+	Consumer   ConsumerConfig
+	MaxRecords int
+}

@@ -1,0 +1,206 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/runnelmq/runnel/internal/broker"
+	"github.com/runnelmq/runnel/internal/kafka"
+	"github.com/runnelmq/runnel/internal/vfs"
+)
+
+// Defaults of Options.
+const (
+	defaultSyncInterval = time.Second
+	defaultSyncBytes    = 64 << 20
+	defaultMinFree      = 64 << 20
+	defaultCloseTimeout = 30 * time.Second
+)
+
+// Engine is an open directory. It implements Client and is safe for concurrent use.
+type Engine struct {
+	o  Options
+	b  *broker.Broker
+	fs vfs.FS // to be closed with the engine; nil if it is the caller's
+
+	mu struct {
+		sync.Mutex
+		closed  bool
+		clients map[closer]struct{} // open producers and consumers
+	}
+	closing sync.WaitGroup // first Close runs; later ones wait
+}
+
+type closer interface {
+	Close(ctx context.Context) error
+}
+
+var _ Client = (*Engine)(nil)
+
+// Open opens the engine in a directory, making it if it is missing; nil options are good options. The directory is locked: a second opener, in this or
+// another process, gets ErrLocked at once. After a crash Open recovers what was being written; see Events.TailCut.
+//
+// Other errors: ErrCorrupt if the metadata is missing or damaged, ErrInvalidConfig, those of the file system.
+func Open(dir string, o *Options) (*Engine, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	var opts Options
+	if o != nil {
+		opts = *o
+	}
+	if opts.FS != nil {
+		return open(opts, filepath.ToSlash(dir), nil)
+	}
+	opts.FS = vfs.NewDisk()
+	return open(opts, filepath.ToSlash(abs), opts.FS)
+}
+
+// OpenMemory opens an engine whose storage is the heap: the same engine, and nothing of it is left after Close. For tests, and for streams that need
+// not survive.
+func OpenMemory(o *Options) (*Engine, error) {
+	var opts Options
+	if o != nil {
+		opts = *o
+	}
+	opts.FS = vfs.NewMemory()
+	if opts.MinFree == 0 {
+		opts.MinFree = -1
+	}
+	return open(opts, "/runnel", opts.FS)
+}
+
+func open(o Options, dir string, own vfs.FS) (_ *Engine, err error) {
+	defer func() {
+		if err != nil && own != nil {
+			err = errors.Join(err, own.Close())
+		}
+	}()
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.SyncInterval == 0 {
+		o.SyncInterval = defaultSyncInterval
+	}
+	if o.SyncBytes == 0 {
+		o.SyncBytes = defaultSyncBytes
+	}
+	if o.CloseTimeout == 0 {
+		o.CloseTimeout = defaultCloseTimeout
+	}
+	if o.WallClock == nil {
+		o.WallClock = time.Now
+	}
+	if o.MinFree == 0 {
+		o.MinFree = minFree(o.FS, dir)
+	}
+	b, err := broker.Open(broker.Options{
+		FS: o.FS, Dir: dir, Logger: o.Logger,
+		SyncInterval: o.SyncInterval, SyncBytes: o.SyncBytes, MinFree: max(o.MinFree, 0), Now: o.WallClock,
+		Events: broker.Events(o.Events),
+	})
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{o: o, b: b, fs: own}
+	e.mu.clients = map[closer]struct{}{}
+	return e, nil
+}
+
+// minFree is the default of Options.MinFree: of the file system that will hold dir.
+func minFree(fsys vfs.FS, dir string) int64 {
+	for {
+		if _, total, err := fsys.Free(dir); err == nil {
+			return min(defaultMinFree, total/20)
+		}
+		parent := path.Dir(dir)
+		if parent == dir {
+			return defaultMinFree
+		}
+		dir = parent
+	}
+}
+
+// Broker is the engine's server half, for the other faces in this module.
+func (e *Engine) Broker() *broker.Broker { return e.b }
+
+// Close flushes producers for up to Options.CloseTimeout and fails the rest of their records with ErrClosed, closes consumers, makes everything durable
+// and unlocks the directory. It is idempotent and waits for calls that are running. An error means that the next Open has to recover.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	if e.mu.closed {
+		e.mu.Unlock()
+		e.closing.Wait()
+		return nil
+	}
+	e.mu.closed = true
+	e.closing.Add(1)
+	defer e.closing.Done()
+	clients := e.mu.clients
+	e.mu.clients = nil
+	e.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(context.Background(), e.o.CloseTimeout)
+	defer cancel()
+	var errs []error
+	for c := range clients {
+		errs = append(errs, c.Close(ctx))
+	}
+	errs = append(errs, e.b.Close())
+	if e.fs != nil {
+		errs = append(errs, e.fs.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// register adds a producer or consumer that Close has to close.
+func (e *Engine) register(c closer) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.mu.closed {
+		return kafka.ErrClosed
+	}
+	e.mu.clients[c] = struct{}{}
+	return nil
+}
+
+func (e *Engine) unregister(c closer) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.mu.clients, c)
+}
+
+// topic finds a topic, making it if Options.AutoCreate says so.
+func (e *Engine) topic(name string) (*broker.Topic, error) {
+	t, err := e.b.Topic(name)
+	if err == nil || e.o.AutoCreate == nil {
+		return t, err
+	}
+	c := e.o.AutoCreate
+	if err := e.b.CreateTopic(name, max(c.Partitions, 1), c.settings()); err != nil && !errors.Is(err, kafka.ErrTopicExists) {
+		return nil, err
+	}
+	return e.b.Topic(name)
+}
+
+// Process runs consume, transform, produce exactly once. In this version: ErrUnsupported.
+func (e *Engine) Process(context.Context, ProcessConfig, func(context.Context, Txn, []Record) error) error {
+	return unsupported("Process")
+}
+
+// Backup copies the engine into a directory. In this version: ErrUnsupported.
+func (e *Engine) Backup(ctx context.Context, dir string) error { return unsupported("Backup") }
+
+// SkipCorrupt gives up damaged offsets. In this version: ErrUnsupported.
+func (e *Engine) SkipCorrupt(ctx context.Context, tp TopicPartition, from, to int64) error {
+	return unsupported("SkipCorrupt")
+}

@@ -1,0 +1,238 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/runnelmq/runnel/internal/kafka"
+)
+
+func (c *consumer) Poll(ctx context.Context, max int) ([]Record, error) {
+	if max < 1 {
+		max = defaultMaxRecords
+	}
+	dst := make([]Record, max)
+	n, err := c.PollInto(ctx, dst)
+	return dst[:n:n], err
+}
+
+func (c *consumer) PollInto(ctx context.Context, dst []Record) (int, error) {
+	c.polling.Lock()
+	defer c.polling.Unlock()
+	n, err := c.poll(ctx, dst)
+	if n > 0 {
+		c.mu.Lock()
+		for _, t := range c.mu.tracks {
+			t.handOver()
+		}
+		c.mu.Unlock()
+	}
+	return n, err
+}
+
+// poll fills dst, waiting as PollInto promises. c.polling is held.
+func (c *consumer) poll(ctx context.Context, dst []Record) (int, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	if err := c.commitDue(ctx); err != nil {
+		return 0, err
+	}
+	if len(dst) == 0 {
+		return 0, nil
+	}
+	if n, err := c.collect(dst); n > 0 || err != nil || c.c.MaxWait < 0 {
+		return n, err
+	}
+	return c.await(ctx, dst)
+}
+
+// collect takes what is there now from the partitions in turn.
+func (c *consumer) collect(dst []Record) (int, error) {
+	if err := c.lock(); err != nil {
+		return 0, err
+	}
+	defer c.mu.Unlock()
+	if err := c.follow(false); err != nil {
+		return 0, err
+	}
+	tracks := c.mu.tracks
+	if len(tracks) == 0 && c.mu.sub.empty() {
+		return 0, kafka.ErrNoSubscription
+	}
+	n, room := 0, c.c.MaxBytes
+	for i := range tracks {
+		k := (c.mu.turn + i) % len(tracks)
+		if tracks[k].idle() {
+			continue
+		}
+		m, err := c.fillOrReset(tracks[k], dst[n:], &room, n == 0)
+		n += m
+		if err != nil && n == 0 {
+			return 0, err
+		}
+		if err != nil || n == len(dst) || room <= 0 {
+			// The next poll begins with the next partition, so that a busy one starves nobody; with the one that failed, if
+			// records come first now.
+			c.mu.turn = k + 1
+			if err != nil {
+				c.mu.turn = k
+			}
+			break
+		}
+	}
+	return n, nil
+}
+
+// fillOrReset is fill; a position outside the log is moved by the reset policy. If records come before an error, the error waits for the
+// next poll; else the partition is passed over from now on.
+func (c *consumer) fillOrReset(t *track, dst []Record, room *int, first bool) (n int, err error) {
+	n, err = c.fill(t, dst, room, first)
+	if n == 0 && errors.Is(err, kafka.ErrOffsetOutOfRange) {
+		if err = c.reset(t, err); err == nil {
+			n, err = c.fill(t, dst, room, first)
+		}
+	}
+	if err == nil || n > 0 || errors.Is(err, kafka.ErrClosed) {
+		return n, err
+	}
+	t.leave()
+	if !first {
+		return 0, err // other partitions' records come first: the next poll meets the error again
+	}
+	t.failure = err
+	return 0, &PartitionError{t.tp, t.position, err}
+}
+
+// await waits for records. Between registering with the partitions and waiting it looks once more: see broker.watchers.
+func (c *consumer) await(ctx context.Context, dst []Record) (int, error) {
+	c.mu.Lock()
+	c.mu.timedOut = false
+	c.mu.Unlock()
+	c.e.b.Wheel().Schedule(&c.timer, c.c.MaxWait)
+	defer c.e.b.Wheel().Cancel(&c.timer)
+	for {
+		watched := c.watch()
+		n, err := c.collect(dst)
+		if n == 0 && err == nil {
+			select {
+			case <-c.waiter.C:
+			case <-ctx.Done():
+				err = ctx.Err()
+			}
+		}
+		for _, t := range watched {
+			t.p.Unwatch(c.waiter)
+		}
+		if n > 0 || err != nil {
+			return n, err
+		}
+		if n, err := c.collect(dst); n > 0 || err != nil || c.isTimedOut() {
+			return n, err
+		}
+	}
+}
+
+// watch registers with the assigned partitions.
+func (c *consumer) watch() []*track {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, t := range c.mu.tracks {
+		t.p.Watch(c.waiter)
+	}
+	return c.mu.tracks
+}
+
+// timeOut runs when MaxWait has passed.
+func (c *consumer) timeOut() {
+	c.mu.Lock()
+	c.mu.timedOut = true
+	c.mu.Unlock()
+	c.waiter.Wake()
+}
+
+func (c *consumer) isTimedOut() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.timedOut
+}
+
+// recordsAtOnce is how many records Records fetches at a time.
+const recordsAtOnce = 256
+
+func (c *consumer) Records(ctx context.Context) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		var buf [recordsAtOnce]Record
+		for {
+			n, err := c.fetch(ctx, buf[:])
+			if err != nil {
+				var part *PartitionError
+				if again := errors.As(err, &part); !yield(Record{}, err) || !again {
+					return
+				}
+				continue
+			}
+			if !c.yieldAll(buf[:n], yield) {
+				return
+			}
+		}
+	}
+}
+
+// fetch is PollInto that hands nothing over.
+func (c *consumer) fetch(ctx context.Context, dst []Record) (int, error) {
+	c.polling.Lock()
+	defer c.polling.Unlock()
+	return c.poll(ctx, dst)
+}
+
+// yieldAll yields fetched records and reports whether the loop goes on. Before each one its position moves behind it, so that a commit in the
+// loop body covers it and nothing later. What is not yielded in the end is read again.
+func (c *consumer) yieldAll(rs []Record, yield func(Record, error) bool) bool {
+	type fetched struct {
+		t     *track
+		seeks int
+	}
+	from := map[TopicPartition]fetched{}
+	c.mu.Lock()
+	for tp, t := range c.mu.byTP {
+		from[tp] = fetched{t, t.seeks}
+	}
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for tp, f := range from {
+			if c.mu.byTP[tp] == f.t && f.t.seeks == f.seeks && f.t.next != f.t.position {
+				f.t.moveTo(f.t.position, f.t.epoch)
+			}
+		}
+	}()
+	for i := range rs {
+		tp := TopicPartition{Topic: rs[i].Topic, Partition: rs[i].Partition}
+		f := from[tp]
+		c.mu.Lock()
+		// The body may have moved the position, or given the partition up.
+		current := c.mu.byTP[tp] == f.t && f.t.seeks == f.seeks
+		if current {
+			f.t.position, f.t.epoch = rs[i].Offset+1, rs[i].LeaderEpoch
+		}
+		c.mu.Unlock()
+		if current && !yield(rs[i], nil) {
+			return false
+		}
+	}
+	return true
+}
+
+// Batches yields slices of records. In this version it yields ErrUnsupported.
+func (c *consumer) Batches(context.Context, int, time.Duration) iter.Seq2[[]Record, error] {
+	return func(yield func([]Record, error) bool) { yield(nil, unsupported("Batches")) }
+}
+
+// Lag says how far positions are behind. In this version: ErrUnsupported.
+func (c *consumer) Lag(context.Context, ...TopicPartition) (map[TopicPartition]Lag, error) {
+	return nil, unsupported("Lag")
+}

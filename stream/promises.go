@@ -1,0 +1,106 @@
+package stream
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"github.com/runnelmq/runnel/internal/broker"
+	"github.com/runnelmq/runnel/internal/kafka"
+)
+
+// promises runs a producer's promises one at a time, in the order in which they were added. The goroutine that runs them lives while there are any.
+type promises struct {
+	logger *slog.Logger
+	mu     struct {
+		sync.Mutex
+		queue   []pending
+		running bool
+		cut     context.CancelCauseFunc // of the goroutine: ends its waits
+	}
+	idle sync.WaitGroup // the goroutine
+}
+
+// pending is a record that has been appended, or failed, and whose promise has not run.
+type pending struct {
+	promise func(Receipt, error)
+	rec     Receipt
+	err     error
+	bp      *broker.Partition
+	upto    int64 // offset that has to be durable first, 0: none
+}
+
+func (q *promises) add(p pending) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.mu.queue = append(q.mu.queue, p)
+	if !q.mu.running {
+		q.mu.running = true
+		q.idle.Add(1)
+		go q.run()
+	}
+}
+
+func (q *promises) run() {
+	defer q.idle.Done()
+	ctx, cut := context.WithCancelCause(context.Background())
+	defer cut(nil)
+	var spare []pending
+	for {
+		q.mu.Lock()
+		work := q.mu.queue
+		if len(work) == 0 {
+			q.mu.running = false
+			q.mu.Unlock()
+			return
+		}
+		q.mu.queue = spare[:0]
+		q.mu.cut = cut
+		q.mu.Unlock()
+		for i := range work {
+			q.keep(ctx, &work[i])
+		}
+		clear(work)
+		spare = work
+	}
+}
+
+// keep waits for what a promise needs and runs it.
+func (q *promises) keep(ctx context.Context, p *pending) {
+	if p.err == nil && p.upto > 0 {
+		p.err = p.bp.WaitDurable(ctx, p.upto)
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			q.logger.Error("promise panicked", "panic", r)
+		}
+	}()
+	p.promise(p.rec, p.err)
+}
+
+// flush waits until everything added before has run.
+func (q *promises) flush(ctx context.Context) error {
+	done := make(chan struct{})
+	q.add(pending{promise: func(Receipt, error) { close(done) }})
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// close runs what is left. If ctx ends first, the records that are still waited for fail with kafka.ErrClosed, their outcome unknown.
+func (q *promises) close(ctx context.Context) error {
+	err := q.flush(ctx)
+	if err != nil {
+		err = kafka.ErrClosed
+		q.mu.Lock()
+		if q.mu.running && q.mu.cut != nil {
+			q.mu.cut(err)
+		}
+		q.mu.Unlock()
+	}
+	q.idle.Wait()
+	return err
+}

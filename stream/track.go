@@ -1,0 +1,228 @@
+package stream
+
+import (
+	"fmt"
+	"time"
+
+	rlog "github.com/runnelmq/runnel/log"
+
+	"github.com/runnelmq/runnel/internal/batch"
+	"github.com/runnelmq/runnel/internal/broker"
+	"github.com/runnelmq/runnel/internal/kafka"
+	"github.com/runnelmq/runnel/internal/vfs"
+)
+
+// track is a consumer's way through one partition. The consumer's lock guards it.
+type track struct {
+	p  *broker.Partition
+	tp TopicPartition
+
+	// position is what the caller sees: the offset behind the last record handed over. -1: not placed yet.
+	position int64
+	epoch    int32 // leader epoch of the last record handed over, -1 if none
+	// next is where reading goes on: ahead of position only while Records has fetched records and not yielded them.
+	next      int64
+	nextEpoch int32
+	committed int64 // last position that this consumer has committed or found committed, -1 if none
+	fresh     bool  // the partition was made after the subscription: begin at its first record
+	paused    bool
+	failure   error // why polls pass the partition over, until Seek or Resume
+	seeks     int   // how often the caller has set the position
+
+	cur   *rlog.Cursor
+	batch batch.Batch // the batch that is being handed over; nil: none
+	it    batch.Iter
+}
+
+func newTrack(p *broker.Partition) *track {
+	return &track{p: p, tp: p.TopicPartition(), position: -1, epoch: -1, next: -1, nextEpoch: -1, committed: -1}
+}
+
+// moveTo puts the position somewhere; epoch is that of the record before, if it is known.
+func (t *track) moveTo(offset int64, epoch int32) {
+	t.leave()
+	t.position, t.epoch = offset, epoch
+	t.next, t.nextEpoch = offset, epoch
+}
+
+// seek puts the position where the caller wants it.
+func (t *track) seek(offset int64) {
+	t.moveTo(offset, -1)
+	t.failure = nil
+	t.seeks++
+}
+
+// handOver makes everything read the caller's.
+func (t *track) handOver() { t.position, t.epoch = t.next, t.nextEpoch }
+
+// idle reports whether polls pass the partition over.
+func (t *track) idle() bool { return t.paused || t.failure != nil }
+
+// leave lets go of the log.
+func (t *track) leave() {
+	if t.cur != nil {
+		t.cur.Close()
+		t.cur = nil
+	}
+	t.batch = nil
+}
+
+// place finds the position of a partition that has none: the group's committed offset, or what the reset policy says; c.mu is held.
+func (c *consumer) place(t *track) error {
+	if t.position >= 0 {
+		return nil
+	}
+	if c.c.Group != "" {
+		o, ok, err := c.e.b.CommittedOffset(c.c.Group, t.p)
+		if err != nil {
+			return err
+		}
+		if ok {
+			t.moveTo(o.Offset, o.LeaderEpoch)
+			t.committed = o.Offset
+			return nil
+		}
+	}
+	if t.fresh {
+		t.moveTo(0, -1)
+		return nil
+	}
+	return c.reset(t, kafka.ErrNoOffset)
+}
+
+// reset places a track by the reset policy; none is the error of ResetNone.
+func (c *consumer) reset(t *track, none error) error {
+	var offset int64
+	var err error
+	switch c.c.Reset {
+	case ResetEarliest:
+		offset, _, _, err = t.p.Bounds()
+	case ResetLatest:
+		offset, err = c.end(t.p)
+	default:
+		return fmt.Errorf("%s: %w", t.tp, none)
+	}
+	if err == nil {
+		t.moveTo(offset, -1)
+	}
+	return err
+}
+
+// fill decodes records from where the track is into dst, as many as are there; what it returns beside an error is good. room is the bytes that
+// may be taken; the first record is taken whatever its size if first is set.
+func (c *consumer) fill(t *track, dst []Record, room *int, first bool) (n int, err error) {
+	if err := c.place(t); err != nil {
+		return 0, err
+	}
+	for n < len(dst) && (*room > 0 || first && n == 0) {
+		if t.batch == nil {
+			if err := c.nextBatch(t); err != nil {
+				return n, err
+			}
+			if t.batch == nil {
+				return n, nil
+			}
+		}
+		k, err := c.decode(t, dst[n:], room, first && n == 0)
+		n += k
+		if err != nil {
+			t.leave()
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// nextBatch goes to the next batch that holds records, if there is one that may be seen.
+func (c *consumer) nextBatch(t *track) error {
+	limit, err := c.end(t.p)
+	if err != nil {
+		return err
+	}
+	for t.next != limit {
+		if t.cur == nil {
+			if t.cur, err = t.p.NewCursor(t.next); err != nil {
+				return err
+			}
+		}
+		b, err := t.cur.Next(limit)
+		if err != nil || b == nil {
+			return err
+		}
+		if !b.Control() {
+			t.batch, t.it = b, b.Iter()
+			return nil
+		}
+		t.next = b.LastOffset() + 1
+	}
+	return nil
+}
+
+// decode hands over records of the track's batch. It is the one place where mapped bytes are touched record by record, so it is guarded as
+// a whole.
+func (c *consumer) decode(t *track, dst []Record, room *int, first bool) (n int, err error) {
+	defer vfs.Catch(vfs.Arm(), t.cur.File(), &err)
+	epoch := t.batch.LeaderEpoch()
+	var r batch.Record
+	for n < len(dst) && (*room > 0 || first && n == 0) {
+		if !t.it.Next(&r) {
+			if err := t.it.Err(); err != nil {
+				return n, fmt.Errorf("%w: %w", kafka.ErrCorrupt, err)
+			}
+			t.next = max(t.next, t.batch.LastOffset()+1)
+			t.batch = nil
+			break
+		}
+		if r.Offset < t.next {
+			continue
+		}
+		d := &dst[n]
+		n++
+		*room -= len(r.Key) + len(r.Value)
+		*d = Record{
+			Topic: t.tp.Topic, Partition: t.tp.Partition,
+			Key: r.Key, Value: r.Value,
+			Timestamp: time.UnixMilli(r.Timestamp),
+			Offset:    r.Offset, LeaderEpoch: epoch,
+		}
+		if r.HeaderCount() > 0 {
+			d.Headers = r.AppendHeaders(make([]Header, 0, r.HeaderCount()))
+		}
+		if !c.c.Borrow {
+			c.own(d)
+		}
+		t.next, t.nextEpoch = r.Offset+1, epoch
+	}
+	return n, nil
+}
+
+// arenaSize bounds what a kept record keeps alive besides itself.
+const arenaSize = 64 << 10
+
+// own copies a record's bytes out of the log.
+func (c *consumer) own(r *Record) {
+	r.Key = c.copy(r.Key)
+	r.Value = c.copy(r.Value)
+	for i := range r.Headers {
+		r.Headers[i].Value = c.copy(r.Headers[i].Value)
+	}
+}
+
+// copy puts b into the arena; nil stays nil and empty stays empty.
+func (c *consumer) copy(b []byte) []byte {
+	if len(b) == 0 {
+		if b == nil {
+			return nil
+		}
+		return []byte{}
+	}
+	if len(b) > cap(c.arena)-len(c.arena) {
+		if len(b) > arenaSize/4 {
+			return append([]byte(nil), b...)
+		}
+		c.arena = make([]byte, 0, arenaSize)
+	}
+	n := len(c.arena)
+	c.arena = append(c.arena, b...)
+	return c.arena[n:len(c.arena):len(c.arena)]
+}

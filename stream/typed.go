@@ -1,0 +1,189 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+)
+
+// Codec turns values into bytes and back. It is used by several goroutines.
+type Codec[T any] interface {
+	// Append appends the encoded v to dst.
+	Append(dst []byte, v T) ([]byte, error)
+	// Decode decodes src, which belongs to the record: a codec that keeps bytes of it copies them.
+	Decode(src []byte) (T, error)
+}
+
+// TypedRecord is a Record whose key and value have types.
+type TypedRecord[K, V any] struct {
+	Topic       string
+	Partition   int32
+	Key         K
+	Value       V
+	Tombstone   bool // there is no value: producing, Value is not encoded; delivery, Value is zero
+	Headers     []Header
+	Timestamp   time.Time
+	Acks        Acks
+	Sequence    int64
+	Offset      int64
+	LeaderEpoch int32
+}
+
+// TypedProducer sends typed records through a Sender. It is as safe for concurrent use as the Sender and the codecs are.
+type TypedProducer[K, V any] struct {
+	s Sender
+	k Codec[K]
+	v Codec[V]
+}
+
+// NewTypedProducer returns a typed producer over a producer or a transaction, which stays the caller's to close.
+func NewTypedProducer[K, V any](s Sender, k Codec[K], v Codec[V]) *TypedProducer[K, V] {
+	return &TypedProducer[K, V]{s, k, v}
+}
+
+// encode makes the Record. A key or value that encodes to no bytes is empty, not nil: nil means that there is none.
+func (p *TypedProducer[K, V]) encode(r *TypedRecord[K, V]) (Record, error) {
+	out := Record{
+		Topic: r.Topic, Partition: r.Partition, Headers: r.Headers, Timestamp: r.Timestamp,
+		Acks: r.Acks, Sequence: r.Sequence,
+	}
+	b, err := p.k.Append([]byte{}, r.Key)
+	if err != nil {
+		return Record{}, fmt.Errorf("encode key: %w", err)
+	}
+	n := len(b)
+	out.Key = b[:n:n]
+	if r.Tombstone {
+		return out, nil
+	}
+	if b, err = p.v.Append(b[n:], r.Value); err != nil {
+		return Record{}, fmt.Errorf("encode value: %w", err)
+	}
+	if b == nil {
+		b = []byte{}
+	}
+	out.Value = b
+	return out, nil
+}
+
+// Produce is Sender.Produce. An encoding error reaches the promise before Produce returns.
+func (p *TypedProducer[K, V]) Produce(ctx context.Context, r *TypedRecord[K, V], promise func(Receipt, error)) {
+	rec, err := p.encode(r)
+	if err != nil {
+		if promise != nil {
+			promise(Receipt{}, err)
+		}
+		return
+	}
+	p.s.Produce(ctx, &rec, promise)
+}
+
+// ProduceSync is Sender.ProduceSync.
+func (p *TypedProducer[K, V]) ProduceSync(ctx context.Context, r *TypedRecord[K, V]) (Receipt, error) {
+	rec, err := p.encode(r)
+	if err != nil {
+		return Receipt{}, err
+	}
+	return p.s.ProduceSync(ctx, &rec)
+}
+
+// ProduceAll is Sender.ProduceAll. If a record cannot be encoded, none is sent.
+func (p *TypedProducer[K, V]) ProduceAll(ctx context.Context, rs []TypedRecord[K, V], out []Result) ([]Result, error) {
+	recs := make([]Record, len(rs))
+	for i := range rs {
+		var err error
+		if recs[i], err = p.encode(&rs[i]); err != nil {
+			out = append(out[:0], make([]Result, len(rs))...)
+			for k := range out {
+				out[k].Err = fmt.Errorf("record %d: %w", i, err)
+			}
+			return out, out[i].Err
+		}
+	}
+	return p.s.ProduceAll(ctx, recs, out)
+}
+
+// Tombstone deletes a key of a compacted topic: it sends a record without a value and waits for it.
+func (p *TypedProducer[K, V]) Tombstone(ctx context.Context, topic string, key K) (Receipt, error) {
+	return p.ProduceSync(ctx, &TypedRecord[K, V]{Topic: topic, Key: key, Tombstone: true})
+}
+
+// TypedConsumer reads typed records through a Consumer.
+type TypedConsumer[K, V any] struct {
+	// Consumer has the verbs that do not touch records: Subscribe, Seek, Commit, Close and the like.
+	Consumer
+	k Codec[K]
+	v Codec[V]
+}
+
+// NewTypedConsumer returns a typed consumer over c, which stays the caller's to close.
+func NewTypedConsumer[K, V any](c Consumer, k Codec[K], v Codec[V]) *TypedConsumer[K, V] {
+	return &TypedConsumer[K, V]{c, k, v}
+}
+
+// DecodeError is a record that the codecs do not take. The position lies behind it.
+type DecodeError struct {
+	Record Record
+	Err    error
+}
+
+func (e *DecodeError) Error() string {
+	return fmt.Sprintf("%s-%d offset %d: decode: %v", e.Record.Topic, e.Record.Partition, e.Record.Offset, e.Err)
+}
+
+// Unwrap returns the codec's error.
+func (e *DecodeError) Unwrap() error { return e.Err }
+
+// decode makes the typed record. A record without a key has the zero key.
+func (c *TypedConsumer[K, V]) decode(r Record) (TypedRecord[K, V], error) {
+	out := TypedRecord[K, V]{
+		Topic: r.Topic, Partition: r.Partition, Headers: r.Headers, Timestamp: r.Timestamp,
+		Offset: r.Offset, LeaderEpoch: r.LeaderEpoch, Tombstone: r.Value == nil,
+	}
+	var err error
+	if r.Key != nil {
+		if out.Key, err = c.k.Decode(r.Key); err != nil {
+			return out, &DecodeError{r, fmt.Errorf("key: %w", err)}
+		}
+	}
+	if !out.Tombstone {
+		if out.Value, err = c.v.Decode(r.Value); err != nil {
+			return out, &DecodeError{r, fmt.Errorf("value: %w", err)}
+		}
+	}
+	return out, nil
+}
+
+// Poll is Consumer.Poll. If a record cannot be decoded, the records before it are returned with its *DecodeError, and those behind it are lost to
+// this poll: Seek to read them.
+func (c *TypedConsumer[K, V]) Poll(ctx context.Context, max int) ([]TypedRecord[K, V], error) {
+	rs, err := c.Consumer.Poll(ctx, max)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]TypedRecord[K, V], 0, len(rs))
+	for _, r := range rs {
+		t, err := c.decode(r)
+		if err != nil {
+			return out, err
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+// Records is Consumer.Records. A *DecodeError is yielded in the place of its record, and the loop goes on.
+func (c *TypedConsumer[K, V]) Records(ctx context.Context) iter.Seq2[TypedRecord[K, V], error] {
+	return func(yield func(TypedRecord[K, V], error) bool) {
+		for r, err := range c.Consumer.Records(ctx) {
+			var t TypedRecord[K, V]
+			if err == nil {
+				t, err = c.decode(r)
+			}
+			if !yield(t, err) {
+				return
+			}
+		}
+	}
+}
