@@ -3,7 +3,6 @@ package rlog
 import (
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/runnelmq/runnel/internal/batch"
 	"github.com/runnelmq/runnel/internal/kafka"
@@ -137,7 +136,7 @@ func (c *Cursor) stand(s *segment) error {
 	return nil
 }
 
-// read walks to the wanted batch and checks it.
+// read walks to the wanted batch. Every batch on the way is checked: its header says where the next one is.
 func (c *Cursor) read(limit int64) (b batch.Batch, err error) {
 	c.w.limit = c.s.written.Load()
 	defer vfs.Catch(vfs.Arm(), c.w.f, &err)
@@ -145,43 +144,58 @@ func (c *Cursor) read(limit int64) (b batch.Batch, err error) {
 		if c.pos >= c.w.limit {
 			return nil, c.l.corrupt(c.s, c.next, limit, c.pos, errMissing)
 		}
-		h, n, err := c.w.header(c.pos)
-		if err != nil {
-			return nil, c.damaged(err)
+		b, err := c.w.whole(c.pos)
+		if err == nil {
+			err = c.believe(b)
 		}
-		// Offset and leader epoch are outside the checksum.
-		base, last := h.BaseOffset(), h.LastOffset()
-		if c.due >= 0 && base != c.due || last < base || h.LeaderEpoch() < 0 || h.LeaderEpoch() > c.l.o.Epoch {
-			return nil, c.damaged(fmt.Errorf("%w: it says offsets %d to %d of epoch %d, offset %d is due", batch.ErrHeader, base, last, h.LeaderEpoch(), c.due))
-		}
-		if last < c.next {
-			c.pos, c.due = c.pos+n, last+1
+		if isDamage(err) {
+			if err := c.passOver(err); err != nil {
+				return nil, err
+			}
 			continue
 		}
-		b, err := c.w.bytes(c.pos, n)
 		if err != nil {
 			return nil, err
 		}
-		if err := batch.Check(b); err != nil {
-			return nil, c.damaged(err)
+		next := b.LastOffset() + 1
+		c.pos += int64(len(b))
+		c.due = next
+		if next > c.next {
+			c.next = next
+			return b, nil
 		}
-		c.pos += n
-		c.next, c.due = last+1, last+1
-		return b, nil
 	}
 }
 
-// damaged says which offsets the bytes at the cursor make unreadable.
-func (c *Cursor) damaged(reason error) error {
-	if !isDamage(reason) && !errors.Is(reason, io.ErrUnexpectedEOF) {
-		return reason
+// believe checks what the checksum does not cover.
+func (c *Cursor) believe(b batch.Batch) error {
+	base, epoch := b.BaseOffset(), b.LeaderEpoch()
+	if c.due >= 0 && base != c.due || epoch < 0 || epoch > c.l.o.Epoch {
+		return fmt.Errorf("%w: it says offset %d of epoch %d, offset %d of at most epoch %d is due", batch.ErrHeader, base, epoch, c.due, c.l.o.Epoch)
 	}
-	to := c.l.end.Load()
+	return nil
+}
+
+// passOver goes to the first whole batch behind the damage at the cursor, if the wanted offset is not hidden by it; else it says what is.
+func (c *Cursor) passOver(reason error) error {
+	from := c.next
+	if c.due >= 0 {
+		from = c.due
+	}
+	end := c.l.end.Load()
 	if n := c.l.segments.Load().after(c.s.base); n != nil {
-		to = n.base
+		end = n.base
 	}
-	if _, base, err := resync(c.w.f, c.pos, c.w.limit, c.next); err == nil && base >= 0 {
-		to = base
+	at, base, err := c.w.resync(c.pos, from+1, end)
+	if err != nil {
+		return err
 	}
-	return c.l.corrupt(c.s, c.next, to, c.pos, reason)
+	if base >= 0 && base <= c.next {
+		c.pos, c.due = at, base
+		return nil
+	}
+	if base < 0 {
+		base = end
+	}
+	return c.l.corrupt(c.s, from, base, c.pos, reason)
 }

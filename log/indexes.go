@@ -61,20 +61,11 @@ func (l *Log) rebuild(s *segment, f vfs.File, reason error) (*indexes, error) {
 	t := newSegment(s.dir, s.base)
 	t.indexes.Store(&indexes{index.NewOffsets(s.base), index.NewTimes(s.base)})
 	limit := s.written.Load()
-	for pos := int64(0); pos < limit; {
-		end, err := walk(f, pos, limit, func(h batch.Batch, pos int64) bool {
-			t.note(h, pos, l.o.IndexInterval)
-			return true
-		})
-		if err == nil {
-			break
-		}
-		if !isDamage(err) {
-			return nil, err
-		}
-		if pos, _, err = resync(f, end, limit, s.base); err != nil {
-			return nil, err
-		}
+	if _, err := walk(f, 0, s.base, limit, func(b batch.Batch, pos int64) bool {
+		t.note(b, pos, l.o.IndexInterval)
+		return true
+	}); err != nil {
+		return nil, err
 	}
 	x := t.indexes.Load()
 	if t.maxTime.Timestamp >= 0 && s.sealedSize.Load() >= 0 {
@@ -133,19 +124,19 @@ func completeTimes(f vfs.File, x *indexes, limit int64) error {
 	if n := x.times.Len(); n > 0 {
 		last = x.times.At(n - 1)
 	}
-	var pos int64
+	pos, due := int64(0), x.offsets.Base()
 	if i, ok := x.offsets.Lookup(last.Offset - 1); ok {
 		e := x.offsets.At(i)
 		if err := guardedConfirm(f, e, limit); err != nil {
 			return err
 		}
-		pos = int64(e.Pos)
+		pos, due = int64(e.Pos), -1
 	}
 	seen := last.Timestamp < 0
 	refuted := false
-	_, err := walk(f, pos, limit, func(h batch.Batch, _ int64) bool {
-		t := h.MaxTimestamp()
-		if h.LastOffset() == last.Offset && t == last.Timestamp {
+	missed, err := walk(f, pos, due, limit, func(b batch.Batch, _ int64) bool {
+		t := b.MaxTimestamp()
+		if b.LastOffset() == last.Offset && t == last.Timestamp {
 			seen = true
 		}
 		if t > last.Timestamp {
@@ -153,10 +144,10 @@ func completeTimes(f vfs.File, x *indexes, limit int64) error {
 		}
 		return !refuted
 	})
-	if err != nil && !isDamage(err) {
+	if err != nil {
 		return err
 	}
-	if refuted || !seen {
+	if refuted || missed || !seen {
 		return errRefuted
 	}
 	return nil
@@ -204,28 +195,4 @@ func (l *Log) position(s *segment, w *walker, offset int64) (pos, due int64, err
 		}
 		x = next
 	}
-}
-
-// resync finds the first whole batch behind pos whose base offset is at least from; base is -1 if there is none below limit.
-func resync(f vfs.File, pos, limit, from int64) (at, base int64, err error) {
-	defer vfs.Catch(vfs.Arm(), f, &err)
-	w := walker{f: f, limit: limit, copied: true}
-	for at = pos + 1; at+batch.HeaderSize <= limit; at++ {
-		h, _, err := w.header(at)
-		if err != nil {
-			if isDamage(err) {
-				continue
-			}
-			return 0, 0, err
-		}
-		if base = h.BaseOffset(); base < from {
-			continue
-		}
-		if _, err := w.whole(at); err == nil {
-			return at, base, nil
-		} else if !isDamage(err) {
-			return 0, 0, err
-		}
-	}
-	return limit, -1, nil
 }

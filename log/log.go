@@ -104,6 +104,7 @@ type Log struct {
 		marked    bool // dirty mark is set and the directory exists
 		producers producers
 		snapshot  int64 // position in the active segment at which a producer snapshot was last taken
+		extra     int64 // offset of the newest snapshot that is not at a segment's base, -1 if none: replaced by the next
 	}
 	flush flush
 }
@@ -173,7 +174,7 @@ func (l *Log) corrupt(s *segment, from, to, pos int64, reason error) error {
 // Close flushes, seals the indexes and producer state and closes the files; the log must not be used afterwards. When it returns nil
 // the log needs no recovery: everything up to the returned offset is durable, and the caller may record that. Cursors must be closed before.
 func (l *Log) Close() (end int64, err error) {
-	defer l.flush.leaders.Wait()
+	defer l.flush.stop()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.closed {
@@ -200,7 +201,7 @@ func (l *Log) closeActive(s *segment) error {
 // Abandon closes the files without flushing anything, as a crash of the process would. For logs that failed, that are being deleted,
 // and for tests.
 func (l *Log) Abandon() {
-	defer l.flush.leaders.Wait()
+	defer l.flush.stop()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.closed {
@@ -211,5 +212,6 @@ func (l *Log) Abandon() {
 }
 
 func (l *Log) quarantineName(offset int64, suffix string) string {
-	return path.Join(l.o.Quarantine, fmt.Sprintf("%s-%0*d%s", l.o.TopicPartition, digits, offset, suffix))
+	// The epoch is another one at every recovery: nothing that was put away before is overwritten.
+	return path.Join(l.o.Quarantine, fmt.Sprintf("%s.epoch-%d.%0*d%s", l.o.TopicPartition, l.o.Epoch, digits, offset, suffix))
 }

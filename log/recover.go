@@ -23,6 +23,8 @@ func Open(o Options) (*Log, error) {
 	o.defaults()
 	l := &Log{o: o}
 	l.mu.producers = producers{}
+	l.mu.extra = -1
+	l.flush.running = make(chan struct{}, 1)
 	l.segments.Store(newRow())
 	files, err := l.list()
 	if err != nil {
@@ -159,37 +161,39 @@ func (l *Log) scan(s *segment) (tail bool, err error) {
 }
 
 // readOn reads batches from pos, where offset next is due, and returns where the first one begins that is not whole, and
-// which offset is due there. Below the recovery point the bytes are durable and were checked when they were
-// written: lengths and offsets suffice to find the way, and a wrong checksum there is damage to be reported to the
-// reader, not a torn tail. A batch there whose length cannot be believed is passed over.
+// which offset is due there. Below the recovery point the bytes are durable and were whole once: what is not is damage, to be reported to its
+// readers, and no torn tail. There the log goes on behind it.
 func (l *Log) readOn(s *segment, f vfs.File, pos, next, size int64) (_, _ int64, err error) {
 	defer vfs.Catch(vfs.Arm(), f, &err)
 	w := walker{f: f, limit: size}
+	rp := l.o.RecoveryPoint
 	for {
-		h, n, err := w.header(pos)
-		if err == nil && h.BaseOffset() == next && next >= l.o.RecoveryPoint {
-			h, err = w.whole(pos)
-		}
+		b, err := w.whole(pos)
 		if err != nil && !isDamage(err) {
 			return 0, 0, err
 		}
-		if err != nil || h.BaseOffset() != next || h.LastOffsetDelta() < 0 {
-			if next >= l.o.RecoveryPoint {
-				return pos, next, nil
-			}
-			at, base, err := resync(f, pos, size, next)
-			if err != nil {
-				return 0, 0, err
-			}
-			if base < 0 || base > l.o.RecoveryPoint {
-				return pos, next, nil
-			}
-			pos, next = at, base
+		if err == nil && b.BaseOffset() == next {
+			next = b.LastOffset() + 1
+			s.note(b, pos, l.o.IndexInterval)
+			pos += int64(len(b))
 			continue
 		}
-		next = h.LastOffset() + 1
-		s.note(h, pos, l.o.IndexInterval)
-		pos += n
+		if next >= rp {
+			return pos, next, nil
+		}
+		at, base, err := w.resync(pos, next+1, rp)
+		if err != nil {
+			return 0, 0, err
+		}
+		if base < 0 {
+			// Nothing whole follows below the recovery point. The damage may be the last batch itself, if its header still says so.
+			h, n, err := w.header(pos)
+			if err != nil || h.BaseOffset() != next || h.LastOffset()+1 != rp {
+				return pos, next, nil
+			}
+			at, base = pos+n, rp
+		}
+		pos, next = at, base
 	}
 }
 
@@ -318,7 +322,7 @@ func (l *Log) quarantine(f vfs.File, offset, pos, size int64) (string, error) {
 		}
 		size -= n
 	}
-	name := l.quarantineName(offset, fmt.Sprintf(".tail-%d", pos))
+	name := l.quarantineName(offset, ".tail")
 	out, err := l.o.FS.Create(name, 0)
 	if errors.Is(err, fs.ErrExist) { // recovery was cut short before
 		if out, err = l.o.FS.Open(name, 0); err == nil {
@@ -371,7 +375,7 @@ func (l *Log) moveAway(base, end int64) error {
 		return err
 	}
 	for _, suffix := range []string{suffixIndex, suffixTimeIndex} {
-		if err := l.o.FS.Remove(fileName(l.o.Dir, base, suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := removeFile(l.o.FS, fileName(l.o.Dir, base, suffix)); err != nil {
 			return err
 		}
 	}
@@ -414,7 +418,7 @@ func (l *Log) loadProducers(snapshots []int64) error {
 }
 
 // replay notes the producers of the batches of one segment from offset on and returns the first offset behind the
-// segment. Damage ends the replay of the segment: what it hid is not known.
+// segment. What damage hides is not known.
 func (l *Log) replay(s *segment, offset int64) (next int64, err error) {
 	next = l.end.Load()
 	if n := l.segments.Load().after(s.base); n != nil {
@@ -424,27 +428,23 @@ func (l *Log) replay(s *segment, offset int64) (next int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	pos, err := l.locate(s, f, offset)
+	pos, due, err := l.locate(s, f, offset)
 	if err != nil {
 		return 0, err
 	}
-	_, err = walk(f, pos, s.written.Load(), func(h batch.Batch, _ int64) bool {
-		if h.LastOffset() >= offset {
-			l.mu.producers.note(h)
+	_, err = walk(f, pos, due, s.written.Load(), func(b batch.Batch, _ int64) bool {
+		if b.LastOffset() >= offset {
+			l.mu.producers.note(b)
 		}
 		return true
 	})
-	if err != nil && !isDamage(err) {
-		return 0, err
-	}
-	return next, nil
+	return next, err
 }
 
 // locate is position for callers without a cursor.
-func (l *Log) locate(s *segment, f vfs.File, offset int64) (pos int64, err error) {
+func (l *Log) locate(s *segment, f vfs.File, offset int64) (pos, due int64, err error) {
 	defer vfs.Catch(vfs.Arm(), f, &err)
-	pos, _, err = l.position(s, &walker{f: f, limit: s.written.Load()}, offset)
-	return pos, err
+	return l.position(s, &walker{f: f, limit: s.written.Load()}, offset)
 }
 
 // nonZero reports whether any byte of f in [pos, size) is not zero.

@@ -137,3 +137,11 @@ func writeFile(fsys vfs.FS, name string, b []byte, sync bool) (err error) {
 	}
 	return nil
 }
+
+// removeFile removes a file that may be missing.
+func removeFile(fsys vfs.FS, name string) error {
+	if err := fsys.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

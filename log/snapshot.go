@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io/fs"
 
 	"github.com/runnelmq/runnel/internal/kafka"
 )
@@ -119,30 +118,50 @@ func decodeProducers(b []byte) (producers, error) {
 	return ps, nil
 }
 
-// writeSnapshot writes the producer state at the log end. The log is durable up to there.
+// writeSnapshot writes the producer state at the log end. The log is durable up to there. Snapshots at the bases of segments stay, as Kafka keeps
+// them; of the others the newest does.
 func (l *Log) writeSnapshot(sync bool) error {
-	return writeFile(l.o.FS, fileName(l.o.Dir, l.end.Load(), suffixSnapshot), l.mu.producers.encode(), sync)
+	end := l.end.Load()
+	if err := writeFile(l.o.FS, fileName(l.o.Dir, end, suffixSnapshot), l.mu.producers.encode(), sync); err != nil {
+		return err
+	}
+	if old := l.mu.extra; old >= 0 && old != end && !l.isBase(old) {
+		if err := removeFile(l.o.FS, fileName(l.o.Dir, old, suffixSnapshot)); err != nil {
+			return err
+		}
+	}
+	l.mu.extra = end
+	return nil
 }
 
-// loadSnapshot takes the newest readable snapshot at or below end, and deletes those above it and those that cannot be read. offsets are those
-// of the snapshots that are there, rising. It returns the offset from which batches have to be replayed.
+func (l *Log) isBase(offset int64) bool { return l.segments.Load().tree.Has(&segment{base: offset}) }
+
+// loadSnapshot takes the newest readable snapshot at or below end. It deletes those above it, those that cannot be read, and older ones that are
+// not at a segment's base. offsets are those of the snapshots that are there, rising. It returns the offset from which batches have to be replayed.
 func (l *Log) loadSnapshot(offsets []int64, end int64) (from int64, err error) {
+	from = -1
 	for i := len(offsets) - 1; i >= 0; i-- {
-		name := fileName(l.o.Dir, offsets[i], suffixSnapshot)
-		if offsets[i] <= end {
+		at := offsets[i]
+		name := fileName(l.o.Dir, at, suffixSnapshot)
+		if at <= end && from < 0 {
 			b, err := readFile(l.o.FS, name)
 			if err != nil {
 				return 0, err
 			}
-			if ps, derr := decodeProducers(b); derr == nil {
-				l.mu.producers = ps
-				return offsets[i], nil
+			if ps, err := decodeProducers(b); err == nil {
+				l.mu.producers, l.mu.extra, from = ps, at, at
+				continue
 			}
 		}
-		if err := l.o.FS.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return 0, err
+		if from < 0 || !l.isBase(at) {
+			if err := removeFile(l.o.FS, name); err != nil {
+				return 0, err
+			}
 		}
 	}
-	l.mu.producers = producers{}
-	return l.start.Load(), nil
+	if from < 0 {
+		l.mu.producers = producers{}
+		from = l.start.Load()
+	}
+	return from, nil
 }

@@ -3,6 +3,7 @@ package rlog
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/runnelmq/runnel/internal/batch"
 	"github.com/runnelmq/runnel/internal/vfs"
@@ -84,20 +85,50 @@ func isDamage(err error) bool {
 	return false
 }
 
-// walk calls fn with the header of every batch from pos on until fn returns false or limit is reached. fn's header is valid during the
-// call. It returns the position behind the last batch that fn accepted. Damage is an error as the checks report it.
-func walk(f vfs.File, pos, limit int64, fn func(h batch.Batch, pos int64) bool) (end int64, err error) {
+// walk calls fn with every whole batch from pos on, where offset due is expected (-1: any), until limit is reached or fn returns false. Damage is
+// passed over: missed reports that there was some. An offset that does not follow the last one is damage too: it is outside the checksum. fn's
+// batch is valid during the call.
+func walk(f vfs.File, pos, due, limit int64, fn func(b batch.Batch, pos int64) bool) (missed bool, err error) {
 	defer vfs.Catch(vfs.Arm(), f, &err)
 	w := walker{f: f, limit: limit}
 	for pos < limit {
-		h, n, err := w.header(pos)
-		if err != nil {
-			return pos, err
+		b, err := w.whole(pos)
+		if isDamage(err) || err == nil && due >= 0 && b.BaseOffset() != due {
+			missed = true
+			if pos, due, err = w.resync(pos, due+1, math.MaxInt64); err != nil {
+				return missed, err
+			}
+			continue
 		}
-		if !fn(h, pos) {
+		if err != nil {
+			return missed, err
+		}
+		if !fn(b, pos) {
 			break
 		}
-		pos += n
+		pos += int64(len(b))
+		due = b.LastOffset() + 1
 	}
-	return pos, nil
+	return missed, nil
+}
+
+// resync finds the first whole batch behind pos whose base offset is from least to most, and returns limit and -1 if there is none.
+func (w *walker) resync(pos, least, most int64) (at, base int64, err error) {
+	// Only the bytes of a mapping cost nothing to look at one by one.
+	w.copied = true
+	for at = pos + 1; at+batch.HeaderSize <= w.limit; at++ {
+		h, _, err := w.header(at)
+		if err == nil {
+			if base = h.BaseOffset(); base < least || base > most {
+				continue
+			}
+			if _, err = w.whole(at); err == nil {
+				return at, base, nil
+			}
+		}
+		if !isDamage(err) {
+			return 0, 0, err
+		}
+	}
+	return w.limit, -1, nil
 }
