@@ -3,7 +3,9 @@ module github.com/runnelmq/runnel
 go 1.25
 
 require (
+	github.com/anishathalye/porcupine v1.1.0
 	github.com/cockroachdb/pebble/v2 v2.1.7
+	github.com/dustin/go-humanize v1.0.1
 	github.com/edsrzf/mmap-go v1.2.0
 	github.com/google/btree v1.1.3
 	github.com/twmb/franz-go/pkg/kmsg v1.13.1

@@ -32,8 +32,8 @@ type round struct {
 }
 
 // WaitDurable returns nil once a sync has covered every offset below upto, leading the group commit if nobody else
-// does. A ctx that ends first gives its error, marked kafka.ErrOutcomeUnknown: the records may still become durable. A
-// caller whose ctx can end does not sync by itself, since a sync cannot be left.
+// does. A ctx that ends first gives its error; the records may still become durable then. A caller whose ctx can end
+// does not sync by itself, since a sync cannot be left.
 func (l *Log) WaitDurable(ctx context.Context, upto int64) error {
 	if l.durable.Load() >= upto {
 		return nil
@@ -66,12 +66,9 @@ func (l *Log) WaitDurable(ctx context.Context, upto int64) error {
 	select {
 	case <-r.done:
 	case <-ctx.Done():
-		return kafka.OutcomeUnknown(context.Cause(ctx))
+		return context.Cause(ctx)
 	}
-	if r.err != nil {
-		return kafka.OutcomeUnknown(r.err)
-	}
-	return nil
+	return r.err
 }
 
 // closedError is what a caller gets who comes when the log is closed: nothing, if closing has made its records durable.
@@ -79,7 +76,7 @@ func (l *Log) closedError(upto int64) error {
 	if l.durable.Load() >= upto {
 		return nil
 	}
-	return kafka.OutcomeUnknown(fmt.Errorf("%s: %w", l.o.TopicPartition, kafka.ErrClosed))
+	return fmt.Errorf("%s: %w", l.o.TopicPartition, kafka.ErrClosed)
 }
 
 // stop lets the leaders that have begun end, and no other begin.

@@ -43,6 +43,9 @@ type Producer interface {
 	Flush(ctx context.Context) error
 	// LastSequence returns the Sequence of the last record of this producer's name in a partition, 0 if there is none. It survives restarts and
 	// crashes. For producers without a name: ErrUnsupported.
+	//
+	// When a record with a Sequence fails, later ones of its partition fail too, with its error, so that it can be sent again without being taken
+	// for a duplicate. Sending it again with success, or calling LastSequence, lets them through.
 	LastSequence(ctx context.Context, tp TopicPartition) (int64, error)
 	// Begin opens a transaction. In this version: ErrUnsupported.
 	Begin(ctx context.Context) (Txn, error)

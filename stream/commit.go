@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -27,19 +28,62 @@ func (c *consumer) commitDue(ctx context.Context) error {
 func (c *consumer) autoCommit(ctx context.Context) error {
 	c.mu.Lock()
 	c.mu.lastCommit = time.Now()
-	cs := c.covered(func(t *track) bool { return t.position > t.committed && !t.p.Topic().Deleted() })
-	c.mu.Unlock()
-	return c.commit(ctx, cs)
-}
-
-// covered returns the positions of the tracks that are wanted; c.mu is held.
-func (c *consumer) covered(want func(*track) bool) (cs []broker.Commit) {
+	var cs []broker.Commit
 	for _, t := range c.mu.tracks {
-		if t.position >= 0 && want(t) {
-			cs = append(cs, broker.Commit{Partition: t.p, Offset: t.position, LeaderEpoch: t.epoch})
+		o, due, err := c.automatic(t)
+		if err != nil {
+			c.mu.Unlock()
+			return err
+		}
+		if due {
+			cs = append(cs, o)
 		}
 	}
-	return cs
+	c.mu.Unlock()
+	// A partition that cannot be made durable keeps no other from being committed; its own reader will hear of it.
+	good := cs[:0]
+	for _, o := range cs {
+		err := o.Partition.WaitDurable(ctx, o.Offset)
+		if err == nil {
+			good = append(good, o)
+			continue
+		}
+		if ctx.Err() != nil || errors.Is(err, kafka.ErrClosed) {
+			return err
+		}
+		c.e.o.Logger.Warn("partition is left out of an automatic commit", "group", c.c.Group, "partition", o.Partition.TopicPartition(), "error", err)
+	}
+	if len(good) == 0 {
+		return nil
+	}
+	return c.commit(ctx, good)
+}
+
+// automatic returns what an automatic commit covers of a track; c.mu is held.
+func (c *consumer) automatic(t *track) (o broker.Commit, due bool, err error) {
+	o = broker.Commit{Partition: t.p, Offset: t.position, LeaderEpoch: t.epoch}
+	if c.mu.body == t {
+		o.Offset--
+	}
+	if t.position < 0 || t.p.Topic().Deleted() || t.failure != nil {
+		return o, false, nil
+	}
+	if t.committed < 0 {
+		// The position was set without asking what is committed.
+		at, ok, err := c.e.b.CommittedOffset(c.c.Group, t.p)
+		if err != nil {
+			return o, false, err
+		}
+		t.committed = 0
+		if ok {
+			t.committed = at.Offset
+		}
+	}
+	if o.Offset <= t.committed {
+		return o, false, nil
+	}
+	_, end, _, err := t.p.Bounds()
+	return o, o.Offset <= end, err
 }
 
 // commit commits and remembers what is committed.
@@ -67,7 +111,12 @@ func (c *consumer) Commit(ctx context.Context) error {
 	if err := c.lock(); err != nil {
 		return err
 	}
-	cs := c.covered(func(*track) bool { return true })
+	var cs []broker.Commit
+	for _, t := range c.mu.tracks {
+		if t.position >= 0 {
+			cs = append(cs, broker.Commit{Partition: t.p, Offset: t.position, LeaderEpoch: t.epoch})
+		}
+	}
 	c.mu.Unlock()
 	return c.commit(ctx, cs)
 }
@@ -114,6 +163,10 @@ func (c *consumer) Committed(ctx context.Context, tps ...TopicPartition) (Offset
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if err := c.lock(); err != nil {
+		return nil, err
+	}
+	c.mu.Unlock()
 	if len(tps) == 0 {
 		tps = c.Assignment()
 	}

@@ -312,6 +312,12 @@ func (c *ConsumerConfig) Validate() error {
 	if c.Reset < ResetLatest || c.Reset > ResetNone {
 		errs = append(errs, fmt.Errorf("%w: Reset is %d", kafka.ErrInvalidConfig, c.Reset))
 	}
+	if c.Isolation != ReadUncommitted && c.Isolation != ReadCommitted {
+		errs = append(errs, fmt.Errorf("%w: Isolation is %d", kafka.ErrInvalidConfig, c.Isolation))
+	}
+	if c.Visibility != Published && c.Visibility != Durable {
+		errs = append(errs, fmt.Errorf("%w: Visibility is %d", kafka.ErrInvalidConfig, c.Visibility))
+	}
 	errs = append(errs,
 		notNegative("CommitInterval", c.CommitInterval), notNegative("MaxPollInterval", c.MaxPollInterval),
 		notNegative("SessionTimeout", c.SessionTimeout), notNegative("MinBytes", c.MinBytes), notNegative("MaxBytes", c.MaxBytes))

@@ -3,6 +3,7 @@ package stream
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -32,11 +33,11 @@ type consumer struct {
 	polling sync.Mutex
 	waiter  *broker.Waiter
 	timer   wheel.Timer
+	ended   chan struct{} // closed when Close has ended
 
 	mu struct {
 		sync.Mutex
 		closed     bool
-		timedOut   bool // set by timer
 		sub        subscription
 		changes    int64          // of the topics, when the subscription was last followed
 		member     *broker.Member // nil until subscribed in a group
@@ -44,6 +45,8 @@ type consumer struct {
 		byTP       map[TopicPartition]*track
 		turn       int // where the next poll begins
 		lastCommit time.Time
+		// body is the record whose loop body has not ended: automatic commits leave it out. nil: none.
+		body *track
 	}
 	arena []byte // see copyRecord
 }
@@ -51,7 +54,7 @@ type consumer struct {
 // subscription is what the assignment follows.
 type subscription struct {
 	topics  []string
-	pattern *regexp.Regexp
+	pattern *regexp.Regexp // of the whole name
 }
 
 func (s *subscription) empty() bool { return len(s.topics) == 0 && s.pattern == nil }
@@ -70,16 +73,15 @@ func (e *Engine) NewConsumer(ctx context.Context, c ConsumerConfig) (Consumer, e
 	if c.MaxBytes == 0 {
 		c.MaxBytes = defaultMaxBytes
 	}
-	co := &consumer{e: e, c: c, waiter: broker.NewWaiter()}
-	co.timer.Init(co.timeOut)
+	co := &consumer{e: e, c: c, waiter: broker.NewWaiter(), ended: make(chan struct{})}
+	co.timer.Init(co.waiter.Wake)
 	co.mu.lastCommit = time.Now()
 	if err := e.register(co); err != nil {
 		return nil, err
 	}
 	if len(c.Topics) > 0 {
 		if err := co.Subscribe(c.Topics...); err != nil {
-			e.unregister(co)
-			return nil, err
+			return nil, errors.Join(err, co.Close(ctx))
 		}
 	}
 	return co, nil
@@ -110,7 +112,11 @@ func (c *consumer) SubscribeRegexp(re *regexp.Regexp) error {
 	if re == nil {
 		return c.Unsubscribe()
 	}
-	return c.subscribe(subscription{pattern: re})
+	whole, err := regexp.Compile(`\A(?:` + re.String() + `)\z`)
+	if err != nil {
+		return fmt.Errorf("%w: %w", kafka.ErrInvalidConfig, err)
+	}
+	return c.subscribe(subscription{pattern: whole})
 }
 
 func (c *consumer) Unsubscribe() error {
@@ -131,27 +137,35 @@ func (c *consumer) leaveGroup() {
 	}
 }
 
-func (c *consumer) subscribe(s subscription) error {
+func (c *consumer) subscribe(s subscription) (err error) {
 	if err := c.lock(); err != nil {
 		return err
 	}
 	defer c.mu.Unlock()
 	if c.c.Group != "" && c.mu.member == nil {
-		m, err := c.e.b.Join(c.c.Group)
-		if err != nil {
+		if c.mu.member, err = c.e.b.Join(c.c.Group); err != nil {
 			return err
 		}
-		c.mu.member = m
+		defer func() {
+			if err != nil {
+				c.leaveGroup()
+			}
+		}()
 	}
-	c.mu.sub = s
-	if s.pattern == nil && c.e.o.AutoCreate != nil {
+	if c.e.o.AutoCreate != nil {
 		for _, t := range s.topics {
 			if _, err := c.e.topic(t); err != nil {
 				return err
 			}
 		}
 	}
-	return c.follow(true)
+	old := c.mu.sub
+	c.mu.sub = s
+	if err := c.follow(true); err != nil {
+		c.mu.sub = old
+		return err
+	}
+	return nil
 }
 
 // follow brings the assignment up to date with the topics that the subscription means. A partition that is found later than the subscription
@@ -184,8 +198,7 @@ func (s *subscription) matches(topic string) bool {
 	if s.pattern == nil {
 		return slices.Contains(s.topics, topic)
 	}
-	loc := s.pattern.FindStringIndex(topic)
-	return loc != nil && loc[0] == 0 && loc[1] == len(topic)
+	return s.pattern.MatchString(topic)
 }
 
 func (c *consumer) Assign(tps ...TopicPartition) error {
@@ -406,8 +419,9 @@ func (c *consumer) Close(ctx context.Context) error {
 	c.mu.Lock()
 	if c.mu.closed {
 		c.mu.Unlock()
-		return nil
+		return waitFor(ctx, c.ended)
 	}
+	defer close(c.ended)
 	c.mu.closed = true
 	c.waiter.Wake()
 	c.mu.Unlock()

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"path"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,7 +35,7 @@ type Engine struct {
 		closed  bool
 		clients map[closer]struct{} // open producers and consumers
 	}
-	closing sync.WaitGroup // first Close runs; later ones wait
+	ended chan struct{} // closed when Close has ended
 }
 
 type closer interface {
@@ -111,7 +113,7 @@ func open(o Options, dir string, own vfs.FS) (_ *Engine, err error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{o: o, b: b, fs: own}
+	e := &Engine{o: o, b: b, fs: own, ended: make(chan struct{})}
 	e.mu.clients = map[closer]struct{}{}
 	return e, nil
 }
@@ -139,20 +141,18 @@ func (e *Engine) Close() error {
 	e.mu.Lock()
 	if e.mu.closed {
 		e.mu.Unlock()
-		e.closing.Wait()
+		<-e.ended
 		return nil
 	}
+	defer close(e.ended)
 	e.mu.closed = true
-	e.closing.Add(1)
-	defer e.closing.Done()
-	clients := e.mu.clients
-	e.mu.clients = nil
+	clients := slices.Collect(maps.Keys(e.mu.clients))
 	e.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(context.Background(), e.o.CloseTimeout)
 	defer cancel()
 	var errs []error
-	for c := range clients {
+	for _, c := range clients {
 		errs = append(errs, c.Close(ctx))
 	}
 	errs = append(errs, e.b.Close())
@@ -160,6 +160,16 @@ func (e *Engine) Close() error {
 		errs = append(errs, e.fs.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// waitFor waits for a Close that runs already.
+func waitFor(ctx context.Context, ended chan struct{}) error {
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // register adds a producer or consumer that Close has to close.

@@ -37,6 +37,11 @@ func (c *consumer) poll(ctx context.Context, dst []Record) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
+	if err := c.lock(); err != nil {
+		return 0, err
+	}
+	c.mu.body = nil // who polls again is done with it
+	c.mu.Unlock()
 	if err := c.commitDue(ctx); err != nil {
 		return 0, err
 	}
@@ -95,6 +100,9 @@ func (c *consumer) fillOrReset(t *track, dst []Record, room *int, first bool) (n
 			n, err = c.fill(t, dst, room, first)
 		}
 	}
+	if errors.Is(err, kafka.ErrClosed) && t.p.Topic().Deleted() {
+		err = t.p.Gone()
+	}
 	if err == nil || n > 0 || errors.Is(err, kafka.ErrClosed) {
 		return n, err
 	}
@@ -108,11 +116,11 @@ func (c *consumer) fillOrReset(t *track, dst []Record, room *int, first bool) (n
 
 // await waits for records. Between registering with the partitions and waiting it looks once more: see broker.watchers.
 func (c *consumer) await(ctx context.Context, dst []Record) (int, error) {
-	c.mu.Lock()
-	c.mu.timedOut = false
-	c.mu.Unlock()
+	deadline := time.Now().Add(c.c.MaxWait)
 	c.e.b.Wheel().Schedule(&c.timer, c.c.MaxWait)
 	defer c.e.b.Wheel().Cancel(&c.timer)
+	c.e.b.Watch(c.waiter)
+	defer c.e.b.Unwatch(c.waiter)
 	for {
 		watched := c.watch()
 		n, err := c.collect(dst)
@@ -129,7 +137,7 @@ func (c *consumer) await(ctx context.Context, dst []Record) (int, error) {
 		if n > 0 || err != nil {
 			return n, err
 		}
-		if n, err := c.collect(dst); n > 0 || err != nil || c.isTimedOut() {
+		if n, err := c.collect(dst); n > 0 || err != nil || !time.Now().Before(deadline) {
 			return n, err
 		}
 	}
@@ -143,20 +151,6 @@ func (c *consumer) watch() []*track {
 		t.p.Watch(c.waiter)
 	}
 	return c.mu.tracks
-}
-
-// timeOut runs when MaxWait has passed.
-func (c *consumer) timeOut() {
-	c.mu.Lock()
-	c.mu.timedOut = true
-	c.mu.Unlock()
-	c.waiter.Wake()
-}
-
-func (c *consumer) isTimedOut() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.mu.timedOut
 }
 
 // recordsAtOnce is how many records Records fetches at a time.
@@ -196,6 +190,7 @@ func (c *consumer) yieldAll(rs []Record, yield func(Record, error) bool) bool {
 		seeks int
 	}
 	from := map[TopicPartition]fetched{}
+	passed := map[*track]bool{} // once a record is not yielded, none behind it is
 	c.mu.Lock()
 	for tp, t := range c.mu.byTP {
 		from[tp] = fetched{t, t.seeks}
@@ -214,15 +209,21 @@ func (c *consumer) yieldAll(rs []Record, yield func(Record, error) bool) bool {
 		tp := TopicPartition{Topic: rs[i].Topic, Partition: rs[i].Partition}
 		f := from[tp]
 		c.mu.Lock()
-		// The body may have moved the position, or given the partition up.
-		current := c.mu.byTP[tp] == f.t && f.t.seeks == f.seeks
-		if current {
-			f.t.position, f.t.epoch = rs[i].Offset+1, rs[i].LeaderEpoch
+		// The body may have moved the position, paused the partition or given it up.
+		if c.mu.byTP[tp] != f.t || f.t.seeks != f.seeks || f.t.idle() || passed[f.t] {
+			passed[f.t] = true
+			c.mu.Unlock()
+			continue
 		}
+		f.t.position, f.t.epoch = rs[i].Offset+1, rs[i].LeaderEpoch
+		c.mu.body = f.t
 		c.mu.Unlock()
-		if current && !yield(rs[i], nil) {
+		if !yield(rs[i], nil) {
 			return false
 		}
+		c.mu.Lock()
+		c.mu.body = nil
+		c.mu.Unlock()
 	}
 	return true
 }

@@ -2,10 +2,12 @@ package stream
 
 import (
 	"context"
+	"sync"
 
 	rlog "github.com/runnelmq/runnel/log"
 
 	"github.com/runnelmq/runnel/internal/batch"
+	"github.com/runnelmq/runnel/internal/kafka"
 )
 
 // append hands a sealed batch to the partition. The lane is locked.
@@ -25,31 +27,45 @@ type share struct {
 
 func (p *producer) ProduceAll(ctx context.Context, rs []Record, out []Result) ([]Result, error) {
 	out = append(out[:0], make([]Result, len(rs))...)
-	if err := ctx.Err(); err != nil {
-		for i := range out {
-			out[i].Err = err
-		}
-		return out, err
-	}
-	for _, s := range p.divide(rs, out) {
-		p.sendShare(s, rs, out)
+	shares := p.divide(rs, out)
+	var wait sync.WaitGroup
+	for i, s := range shares {
+		p.sendShare(ctx, s, rs, out)
 		if s.upto == 0 {
 			continue
 		}
-		if err := s.ln.p.WaitDurable(ctx, s.upto); err != nil {
-			for _, i := range s.records {
-				if out[i].Err == nil && out[i].Receipt.Acks == AcksSynced {
-					out[i].Err = err
-				}
-			}
+		if i == len(shares)-1 {
+			s.wait(ctx, out)
+			continue
 		}
+		// The partitions' syncs run beside each other, and beside the appends of the next partition.
+		wait.Add(1)
+		go func() {
+			defer wait.Done()
+			s.wait(ctx, out)
+		}()
 	}
+	wait.Wait()
 	for i := range out {
 		if out[i].Err != nil {
 			return out, out[i].Err
 		}
 	}
 	return out, nil
+}
+
+// wait waits for the records that asked for it.
+func (s *share) wait(ctx context.Context, out []Result) {
+	err := s.ln.p.WaitDurable(ctx, s.upto)
+	if err == nil {
+		return
+	}
+	err = kafka.OutcomeUnknown(err)
+	for _, i := range s.records {
+		if out[i].Err == nil && out[i].Receipt.Acks == AcksSynced {
+			out[i].Err = err
+		}
+	}
 }
 
 // divide gives each record to its partition, keeping their order.
@@ -74,14 +90,19 @@ func (p *producer) divide(rs []Record, out []Result) []*share {
 }
 
 // sendShare appends the records of one partition in batches of about BatchSize.
-func (p *producer) sendShare(s *share, rs []Record, out []Result) {
+func (p *producer) sendShare(ctx context.Context, s *share, rs []Record, out []Result) {
 	ln := s.ln
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	for todo := s.records; len(todo) > 0; {
-		if err := p.open(ln); err != nil {
+		err := ctx.Err()
+		if err == nil {
+			err = p.open(ln)
+		}
+		if err != nil {
 			for _, i := range todo {
 				out[i].Err = err
+				ln.mu.missed.note(rs[i].Sequence, err)
 			}
 			return
 		}
@@ -99,22 +120,28 @@ func (p *producer) sendBatch(s *share, todo []int, rs []Record, out []Result) (l
 		last = ln.mu.state.Last()
 	}
 	before, synced := last, false
-	var in []int
+	full := min(p.c.BatchSize, p.limit, ln.p.Topic().MaxMessageBytes())
+	var in, again []int // again: those that are there already if the batch will be
 	for len(todo) > 0 {
 		i := todo[0]
 		r := &rs[i]
-		if len(in) > 0 && ln.mu.b.Len()+batch.SizeBound(r.Key, r.Value, r.Headers) > p.c.BatchSize {
+		if len(in) > 0 && ln.mu.b.Len()+batch.SizeBound(r.Key, r.Value, r.Headers) > full {
 			break
 		}
 		todo = todo[1:]
 		acks := p.acks(r)
 		ms, err := p.add(ln, r, now, last)
 		switch {
+		case err == errDuplicate && r.Sequence > before:
+			again = append(again, i)
+			synced = synced || acks == AcksSynced
+			out[i].Receipt = p.duplicate(ln, ms, acks)
 		case err == errDuplicate:
 			out[i].Receipt = p.duplicate(ln, ms, acks)
 			s.upto = max(s.upto, durableFor(acks, ln.mu.state.Next()))
 		case err != nil:
 			out[i].Err = err
+			ln.mu.missed.note(r.Sequence, err)
 		default:
 			in = append(in, i)
 			last = max(last, r.Sequence)
@@ -132,6 +159,7 @@ func (p *producer) sendBatch(s *share, todo []int, rs []Record, out []Result) (l
 	a, err := p.send(ln, sequence)
 	for k, i := range in {
 		rec := &out[i].Receipt
+		ln.mu.missed.note(rs[i].Sequence, err)
 		switch {
 		case err != nil:
 			out[i] = Result{Err: err}
@@ -139,6 +167,11 @@ func (p *producer) sendBatch(s *share, todo []int, rs []Record, out []Result) (l
 			rec.Offset, rec.LeaderEpoch = -1, a.epoch
 		default:
 			rec.Offset, rec.LeaderEpoch = a.base+int64(k), a.epoch
+		}
+	}
+	for _, i := range again {
+		if err != nil {
+			out[i] = Result{Err: err}
 		}
 	}
 	if err == nil && synced {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +27,7 @@ type producer struct {
 	limit int          // of a record in a batch of its own
 
 	closed  atomic.Bool
+	ended   chan struct{}         // closed when Close has ended
 	recent  atomic.Pointer[route] // the topic of the last record
 	routes  sync.Map              // topic name → *route
 	routing sync.Mutex            // held to change routes
@@ -48,9 +50,36 @@ type lane struct {
 		buf      []byte
 		sequence int32         // of the next batch
 		state    *broker.State // of a named producer
+		missed   missed
 		headers  []Header
 		number   [8]byte
 	}
+}
+
+// missed is the first record of a named producer that was not written. Later sequences of the partition are refused until it has been sent again, or
+// until the caller has asked for LastSequence: were they written, a retry of the missed record would be taken for a duplicate, and be lost.
+type missed struct {
+	sequence int64 // 0: none
+	err      error
+}
+
+// note remembers the outcome of a record that has a sequence.
+func (m *missed) note(sequence int64, err error) {
+	switch {
+	case sequence == 0:
+	case err == nil && sequence >= m.sequence:
+		*m = missed{}
+	case err != nil && (m.sequence == 0 || sequence < m.sequence):
+		*m = missed{sequence, err}
+	}
+}
+
+// refuse returns an error for a sequence behind the missed one.
+func (m *missed) refuse(sequence int64) error {
+	if m.sequence == 0 || sequence <= m.sequence {
+		return nil
+	}
+	return fmt.Errorf("sequence %d before it was not written: %w", m.sequence, m.err)
 }
 
 // maxKept is the capacity of an encoding buffer that is kept between calls.
@@ -73,7 +102,7 @@ func (e *Engine) NewProducer(ctx context.Context, c ProducerConfig) (Producer, e
 	if c.MaxMessageBytes == 0 {
 		c.MaxMessageBytes = broker.DefaultMaxMessageBytes
 	}
-	p := &producer{e: e, c: c, limit: c.MaxMessageBytes}
+	p := &producer{e: e, c: c, limit: c.MaxMessageBytes, ended: make(chan struct{})}
 	p.promises.logger = e.o.Logger
 	var err error
 	if c.Name != "" {
@@ -112,6 +141,19 @@ func (p *producer) lane(r *Record) (*lane, error) {
 		return nil, fmt.Errorf("%w: %s-%d, the topic has %d partitions", kafka.ErrUnknownTopic, r.Topic, n, len(lanes))
 	}
 	return lanes[n], nil
+}
+
+// laneOf is the way into a partition.
+func (p *producer) laneOf(bp *broker.Partition) (*lane, error) {
+	rt, err := p.findRoute(bp.TopicPartition().Topic)
+	if err != nil {
+		return nil, err
+	}
+	lanes := *rt.lanes.Load()
+	if n := bp.TopicPartition().Partition; int(n) >= len(lanes) {
+		lanes = p.widen(rt)
+	}
+	return lanes[bp.TopicPartition().Partition], nil
 }
 
 func (p *producer) findRoute(topic string) (*route, error) {
@@ -182,6 +224,10 @@ func (p *producer) open(ln *lane) error {
 		ln.mu.state = st
 	}
 	ln.mu.state.Lock()
+	if _, err := p.name.Live(p.epoch); err != nil {
+		ln.mu.state.Unlock()
+		return err
+	}
 	return nil
 }
 
@@ -203,16 +249,24 @@ func (p *producer) add(ln *lane, r *Record, now, last int64) (ms int64, err erro
 	if ms, err = millis(r, now); err != nil {
 		return 0, err
 	}
+	if r.Acks < AcksDefault || r.Acks > AcksSynced {
+		return 0, fmt.Errorf("%w: Acks is %v", kafka.ErrInvalidRecord, r.Acks)
+	}
 	headers := r.Headers
+	if p.name != nil {
+		headers = ln.withoutSequence(headers)
+	}
 	switch {
 	case r.Sequence == 0:
 	case p.name == nil || r.Sequence < 0:
 		return 0, fmt.Errorf("%w: Sequence %d (of a named producer, above 0)", kafka.ErrInvalidRecord, r.Sequence)
 	case r.Sequence <= last:
 		return ms, errDuplicate
+	case ln.mu.missed.refuse(r.Sequence) != nil:
+		return 0, ln.mu.missed.refuse(r.Sequence)
 	default:
 		binary.BigEndian.PutUint64(ln.mu.number[:], uint64(r.Sequence))
-		ln.mu.headers = append(append(ln.mu.headers[:0], r.Headers...), Header{Key: broker.SequenceHeader, Value: ln.mu.number[:]})
+		ln.mu.headers = append(append(ln.mu.headers[:0], headers...), Header{Key: broker.SequenceHeader, Value: ln.mu.number[:]})
 		headers = ln.mu.headers
 	}
 	limit := min(p.limit, ln.p.Topic().MaxMessageBytes())
@@ -221,6 +275,15 @@ func (p *producer) add(ln *lane, r *Record, now, last int64) (ms int64, err erro
 	}
 	ln.mu.b.Append(ms, r.Key, r.Value, headers)
 	return ms, nil
+}
+
+// withoutSequence leaves out sequences that came with a record from another producer: they are not this one's.
+func (ln *lane) withoutSequence(headers []Header) []Header {
+	foreign := func(h Header) bool { return h.Key == broker.SequenceHeader }
+	if !slices.ContainsFunc(headers, foreign) {
+		return headers
+	}
+	return slices.DeleteFunc(slices.Clone(headers), foreign)
 }
 
 // appended is a batch in the log.
@@ -257,7 +320,7 @@ func (p *producer) duplicate(ln *lane, ms int64, acks Acks) Receipt {
 
 // one appends a single record; upto is the offset that has to be durable for it, 0 if it need not be. then, if there is
 // one, runs before another record of the partition can be appended.
-func (p *producer) one(r *Record, then func(rec Receipt, bp *broker.Partition, upto int64, err error)) (rec Receipt, bp *broker.Partition, upto int64, err error) {
+func (p *producer) one(ctx context.Context, r *Record, then func(rec Receipt, bp *broker.Partition, upto int64, err error)) (rec Receipt, bp *broker.Partition, upto int64, err error) {
 	ln, err := p.lane(r)
 	if err != nil {
 		return Receipt{}, nil, 0, err
@@ -265,11 +328,14 @@ func (p *producer) one(r *Record, then func(rec Receipt, bp *broker.Partition, u
 	acks := p.acks(r)
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	if err := p.open(ln); err != nil {
-		return Receipt{}, nil, 0, err
+	if err = ctx.Err(); err == nil {
+		err = p.open(ln)
 	}
-	rec, upto, err = p.single(ln, r, acks)
-	p.done(ln)
+	if err == nil {
+		rec, upto, err = p.single(ln, r, acks)
+		p.done(ln)
+	}
+	ln.mu.missed.note(r.Sequence, err)
 	if then != nil {
 		then(rec, ln.p, upto, err)
 	}
@@ -309,12 +375,11 @@ func durableFor(acks Acks, upto int64) int64 {
 }
 
 func (p *producer) ProduceSync(ctx context.Context, r *Record) (Receipt, error) {
-	if err := ctx.Err(); err != nil {
-		return Receipt{}, err
-	}
-	rec, bp, upto, err := p.one(r, nil)
+	rec, bp, upto, err := p.one(ctx, r, nil)
 	if err == nil && upto > 0 {
-		err = bp.WaitDurable(ctx, upto)
+		if err = bp.WaitDurable(ctx, upto); err != nil {
+			err = kafka.OutcomeUnknown(err)
+		}
 	}
 	return rec, err
 }
@@ -323,12 +388,8 @@ func (p *producer) Produce(ctx context.Context, r *Record, promise func(Receipt,
 	if promise == nil {
 		promise = ignore
 	}
-	if err := ctx.Err(); err != nil {
-		p.promises.add(pending{promise: promise, err: err})
-		return
-	}
 	queued := false
-	_, _, _, err := p.one(r, func(rec Receipt, bp *broker.Partition, upto int64, err error) {
+	_, _, _, err := p.one(ctx, r, func(rec Receipt, bp *broker.Partition, upto int64, err error) {
 		queued = true
 		p.promises.add(pending{promise, rec, err, bp, upto})
 	})
@@ -352,13 +413,18 @@ func (p *producer) LastSequence(ctx context.Context, tp TopicPartition) (int64, 
 	if err != nil {
 		return 0, err
 	}
-	st, err := p.name.State(bp, p.epoch)
+	ln, err := p.laneOf(bp)
 	if err != nil {
 		return 0, err
 	}
-	st.Lock()
-	defer st.Unlock()
-	return st.Last(), nil
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	if err := p.open(ln); err != nil {
+		return 0, err
+	}
+	defer p.done(ln)
+	ln.mu.missed = missed{}
+	return ln.mu.state.Last(), nil
 }
 
 // Begin opens a transaction. In this version: ErrUnsupported.
@@ -366,8 +432,9 @@ func (p *producer) Begin(context.Context) (Txn, error) { return nil, unsupported
 
 func (p *producer) Close(ctx context.Context) error {
 	if p.closed.Swap(true) {
-		return nil
+		return waitFor(ctx, p.ended)
 	}
+	defer close(p.ended)
 	err := p.promises.close(ctx)
 	p.e.unregister(p)
 	return err

@@ -36,26 +36,26 @@ func (q *promises) add(p pending) {
 	q.mu.queue = append(q.mu.queue, p)
 	if !q.mu.running {
 		q.mu.running = true
+		ctx, cut := context.WithCancelCause(context.Background())
+		q.mu.cut = cut
 		q.idle.Add(1)
-		go q.run()
+		go q.run(ctx)
 	}
 }
 
-func (q *promises) run() {
+func (q *promises) run(ctx context.Context) {
 	defer q.idle.Done()
-	ctx, cut := context.WithCancelCause(context.Background())
-	defer cut(nil)
 	var spare []pending
 	for {
 		q.mu.Lock()
 		work := q.mu.queue
 		if len(work) == 0 {
 			q.mu.running = false
+			q.mu.cut(nil)
 			q.mu.Unlock()
 			return
 		}
 		q.mu.queue = spare[:0]
-		q.mu.cut = cut
 		q.mu.Unlock()
 		for i := range work {
 			q.keep(ctx, &work[i])
@@ -68,7 +68,9 @@ func (q *promises) run() {
 // keep waits for what a promise needs and runs it.
 func (q *promises) keep(ctx context.Context, p *pending) {
 	if p.err == nil && p.upto > 0 {
-		p.err = p.bp.WaitDurable(ctx, p.upto)
+		if p.err = p.bp.WaitDurable(ctx, p.upto); p.err != nil {
+			p.err = kafka.OutcomeUnknown(p.err)
+		}
 	}
 	defer func() {
 		if r := recover(); r != nil {
@@ -96,7 +98,7 @@ func (q *promises) close(ctx context.Context) error {
 	if err != nil {
 		err = kafka.ErrClosed
 		q.mu.Lock()
-		if q.mu.running && q.mu.cut != nil {
+		if q.mu.running {
 			q.mu.cut(err)
 		}
 		q.mu.Unlock()

@@ -111,6 +111,9 @@ func (c *consumer) reset(t *track, none error) error {
 // fill decodes records from where the track is into dst, as many as are there; what it returns beside an error is good. room is the bytes that
 // may be taken; the first record is taken whatever its size if first is set.
 func (c *consumer) fill(t *track, dst []Record, room *int, first bool) (n int, err error) {
+	if t.p.Topic().Deleted() {
+		return 0, t.p.Gone()
+	}
 	if err := c.place(t); err != nil {
 		return 0, err
 	}

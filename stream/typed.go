@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -52,19 +53,22 @@ func (p *TypedProducer[K, V]) encode(r *TypedRecord[K, V]) (Record, error) {
 	if err != nil {
 		return Record{}, fmt.Errorf("encode key: %w", err)
 	}
-	n := len(b)
-	out.Key = b[:n:n]
+	out.Key = notNil(b)
 	if r.Tombstone {
 		return out, nil
 	}
-	if b, err = p.v.Append(b[n:], r.Value); err != nil {
+	if b, err = p.v.Append([]byte{}, r.Value); err != nil {
 		return Record{}, fmt.Errorf("encode value: %w", err)
 	}
-	if b == nil {
-		b = []byte{}
-	}
-	out.Value = b
+	out.Value = notNil(b)
 	return out, nil
+}
+
+func notNil(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
 }
 
 // Produce is Sender.Produce. An encoding error reaches the promise before Produce returns.
@@ -155,22 +159,37 @@ func (c *TypedConsumer[K, V]) decode(r Record) (TypedRecord[K, V], error) {
 	return out, nil
 }
 
-// Poll is Consumer.Poll. If a record cannot be decoded, the records before it are returned with its *DecodeError, and those behind it are lost to
-// this poll: Seek to read them.
+// Poll is Consumer.Poll. If a record cannot be decoded, the records before it are returned with its *DecodeError; the next poll goes on behind it.
 func (c *TypedConsumer[K, V]) Poll(ctx context.Context, max int) ([]TypedRecord[K, V], error) {
 	rs, err := c.Consumer.Poll(ctx, max)
 	if err != nil {
 		return nil, err
 	}
 	out := make([]TypedRecord[K, V], 0, len(rs))
-	for _, r := range rs {
+	for i, r := range rs {
 		t, err := c.decode(r)
 		if err != nil {
-			return out, err
+			return out, errors.Join(err, c.putBack(rs[i+1:]))
 		}
 		out = append(out, t)
 	}
 	return out, nil
+}
+
+// putBack moves the positions back to the first of these records in each partition.
+func (c *TypedConsumer[K, V]) putBack(rs []Record) error {
+	seen := map[TopicPartition]bool{}
+	for _, r := range rs {
+		tp := TopicPartition{Topic: r.Topic, Partition: r.Partition}
+		if seen[tp] {
+			continue
+		}
+		seen[tp] = true
+		if err := c.Consumer.Seek(tp, r.Offset); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Records is Consumer.Records. A *DecodeError is yielded in the place of its record, and the loop goes on.

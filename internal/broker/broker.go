@@ -77,8 +77,9 @@ type Broker struct {
 	admin  sync.Mutex
 	topics struct {
 		sync.RWMutex
-		byName  map[string]*Topic // exact names
-		changes atomic.Int64      // raised after a change
+		byName   map[string]*Topic // exact names
+		changes  atomic.Int64      // raised after a change
+		watchers watchers
 	}
 	names  names
 	groups groups

@@ -69,15 +69,8 @@ func (b *Broker) CommitOffsets(ctx context.Context, group string, cs []Commit) e
 		return nil
 	}
 	for _, c := range cs {
-		_, end, _, err := c.Partition.Bounds()
-		if err != nil {
+		if err := c.check(); err != nil {
 			return err
-		}
-		if c.Offset < 0 || c.Offset > end {
-			return fmt.Errorf("%s: %w: offset %d, the log ends at %d", c.Partition.tp, kafka.ErrOffsetOutOfRange, c.Offset, end)
-		}
-		if len(c.Metadata) > MaxMetadata {
-			return fmt.Errorf("%s: %w: metadata of %d bytes, the limit is %d", c.Partition.tp, kafka.ErrInvalidConfig, len(c.Metadata), MaxMetadata)
 		}
 	}
 	for _, c := range cs {
@@ -99,6 +92,20 @@ func (b *Broker) CommitOffsets(ctx context.Context, group string, cs []Commit) e
 		batch.SetOffset(c.Partition.id, group, meta.Offset{Offset: c.Offset, LeaderEpoch: c.LeaderEpoch, Time: now, Metadata: c.Metadata})
 	}
 	return batch.Commit(true)
+}
+
+func (c *Commit) check() error {
+	_, end, _, err := c.Partition.Bounds()
+	if err != nil {
+		return err
+	}
+	if c.Offset < 0 || c.Offset > end {
+		return fmt.Errorf("%s: %w: offset %d, the log ends at %d", c.Partition.tp, kafka.ErrOffsetOutOfRange, c.Offset, end)
+	}
+	if len(c.Metadata) > MaxMetadata {
+		return fmt.Errorf("%s: %w: metadata of %d bytes, the limit is %d", c.Partition.tp, kafka.ErrInvalidConfig, len(c.Metadata), MaxMetadata)
+	}
+	return nil
 }
 
 // CommittedOffset returns the offset that a group has committed in p, if any. One that lies behind the log's end, as in a directory

@@ -105,8 +105,8 @@ func (b *Broker) settleName(name string, id int64) error {
 	return nil
 }
 
-// live returns the producer id, or an error if epoch is not that of the live instance.
-func (n *Name) live(epoch int16) (id int64, err error) {
+// Live returns the producer id, or kafka.ErrFenced if epoch is not that of the live instance.
+func (n *Name) Live(epoch int16) (id int64, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if epoch != n.epoch {
@@ -135,7 +135,7 @@ func (n *Name) State(p *Partition, epoch int16) (*State, error) {
 		return nil, err
 	}
 	defer p.b.leave()
-	id, err := n.live(epoch)
+	id, err := n.Live(epoch)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func (s *State) sequence() meta.Sequence { return meta.Sequence{Sequence: s.last
 // Append appends a batch of the instance with this epoch, whose last record with a sequence has this one (0: none has). The
 // state is locked.
 func (n *Name) Append(s *State, epoch int16, b batch.Batch, sequence int64) (rlog.Appended, error) {
-	if _, err := n.live(epoch); err != nil {
+	if _, err := n.Live(epoch); err != nil {
 		return rlog.Appended{}, err
 	}
 	a, err := s.p.Append(b)

@@ -64,7 +64,7 @@ func (p *Partition) Log() (*rlog.Log, error) {
 	}
 	switch {
 	case p.t.Deleted():
-		return nil, unknownTopic(p.tp.Topic)
+		return nil, p.Gone()
 	case p.mu.closed:
 		return nil, kafka.ErrClosed
 	case p.mu.err != nil:
@@ -172,9 +172,14 @@ func (p *Partition) use() (*rlog.Log, error) {
 // explain says of a log that was closed why.
 func (p *Partition) explain(err error) error {
 	if errors.Is(err, kafka.ErrClosed) && p.t.Deleted() {
-		return fmt.Errorf("%w: %q was deleted", kafka.ErrUnknownTopic, p.tp.Topic)
+		return p.Gone()
 	}
 	return err
+}
+
+// Gone is the error of a partition whose topic was deleted.
+func (p *Partition) Gone() error {
+	return fmt.Errorf("%w: %q was deleted", kafka.ErrUnknownTopic, p.tp.Topic)
 }
 
 // WaitDurable waits until everything below offset upto is durable; see rlog.Log.WaitDurable.

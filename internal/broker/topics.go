@@ -2,6 +2,7 @@ package broker
 
 import (
 	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -94,6 +95,15 @@ func (b *Broker) Partition(tp kafka.TopicPartition) (*Partition, error) {
 // Changes counts what was made and deleted: while it stays, so do topics and their partitions.
 func (b *Broker) Changes() int64 { return b.topics.changes.Load() }
 
+func (b *Broker) changed() {
+	b.topics.changes.Add(1)
+	b.topics.watchers.wake()
+}
+
+// Watch makes w wake when topics or partitions are made or deleted; Unwatch undoes it.
+func (b *Broker) Watch(w *Waiter)   { b.topics.watchers.add(w) }
+func (b *Broker) Unwatch(w *Waiter) { b.topics.watchers.remove(w) }
+
 // Topics returns all topics by name.
 func (b *Broker) Topics() ([]*Topic, error) {
 	if err := b.enter(); err != nil {
@@ -119,8 +129,8 @@ func (b *Broker) CreateTopic(name string, partitions int, config map[string]stri
 	if err := kafka.CheckTopicName(name); err != nil {
 		return err
 	}
-	if partitions < 1 || partitions > MaxPartitions {
-		return fmt.Errorf("%w: %d", kafka.ErrInvalidPartitions, partitions)
+	if err := checkPartitions(name, partitions); err != nil {
+		return err
 	}
 	if err := b.enter(); err != nil {
 		return err
@@ -146,8 +156,20 @@ func (b *Broker) CreateTopic(name string, partitions int, config map[string]stri
 	}
 	b.topics.Lock()
 	b.topics.byName[name] = t
-	b.topics.changes.Add(1)
 	b.topics.Unlock()
+	b.changed()
+	return nil
+}
+
+// checkPartitions checks a number of partitions; the name of the last one's directory must be possible.
+func checkPartitions(topic string, n int) error {
+	if n < 1 || n > MaxPartitions {
+		return fmt.Errorf("%w: %d", kafka.ErrInvalidPartitions, n)
+	}
+	last := kafka.TopicPartition{Topic: topic, Partition: int32(n - 1)}
+	if len(last.String()) > maxFileName {
+		return fmt.Errorf("%w: %d, the topic's name is too long for so many", kafka.ErrInvalidPartitions, n)
+	}
 	return nil
 }
 
@@ -163,8 +185,11 @@ func (b *Broker) AddPartitions(name string, total int) error {
 	if err != nil {
 		return err
 	}
-	if have := len(t.Partitions()); total <= have || total > MaxPartitions {
+	if have := len(t.Partitions()); total <= have {
 		return fmt.Errorf("%w: topic %s has %d partitions, %d asked for", kafka.ErrInvalidPartitions, name, have, total)
+	}
+	if err := checkPartitions(name, total); err != nil {
+		return err
 	}
 	info := t.info
 	info.Partitions = total
@@ -172,7 +197,7 @@ func (b *Broker) AddPartitions(name string, total int) error {
 		return err
 	}
 	t.grow(b, total)
-	b.topics.changes.Add(1)
+	b.changed()
 	return nil
 }
 
@@ -198,8 +223,8 @@ func (b *Broker) DeleteTopic(name string) error {
 	t.deleted.Store(true)
 	b.topics.Lock()
 	delete(b.topics.byName, name)
-	b.topics.changes.Add(1)
 	b.topics.Unlock()
+	b.changed()
 	for _, p := range t.Partitions() {
 		p.abandon()
 	}
@@ -213,7 +238,7 @@ func (b *Broker) finishDelete(info meta.Topic) error {
 	for i := range info.Partitions {
 		tp := kafka.TopicPartition{Topic: info.Name, Partition: int32(i)}
 		dir := path.Join(topics, tp.String())
-		to := path.Join(topics, fmt.Sprintf("%s.%x%s", tp, info.ID, suffixDelete))
+		to := path.Join(topics, aside(tp.String(), hex.EncodeToString(info.ID[:]), suffixDelete))
 		if err := fsys.Rename(dir, to); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -231,6 +256,15 @@ func (b *Broker) finishDelete(info meta.Topic) error {
 		return err
 	}
 	return b.meta.DropTopic(info)
+}
+
+// maxFileName is the longest name that every file system takes.
+const maxFileName = 255
+
+// aside is Kafka's name for a directory that is no partition's any more: <name>.<unique><suffix>, with the name cut short if it must be.
+func aside(name, unique, suffix string) string {
+	rest := "." + unique + suffix
+	return name[:min(len(name), maxFileName-len(rest))] + rest
 }
 
 // removeAll removes a directory and the files in it; it may be missing.
@@ -321,7 +355,7 @@ func (b *Broker) setAside(name string) error {
 	topics := path.Join(b.o.Dir, dirTopics)
 	from := path.Join(topics, name)
 	for i := 0; ; i++ {
-		to := fmt.Sprintf("%s.%d%s", from, i, suffixStray)
+		to := path.Join(topics, aside(name, strconv.Itoa(i), suffixStray))
 		if _, err := b.o.FS.Stat(to); err == nil {
 			continue
 		}

@@ -23,7 +23,7 @@ func (w *Waiter) Wake() {
 	}
 }
 
-// watchers are those who wait for a partition's end, or its durable end, to move. An append that nobody waits for pays one
+// watchers are those who wait for something to move: a partition's end, its durable end, or the topics. An append that nobody waits for pays one
 // atomic load: a watcher counts itself before it looks at the end for the last time, an append publishes the end before it looks at the
 // count, so one of the two sees the other.
 type watchers struct {
@@ -47,20 +47,24 @@ func (ws *watchers) wake() {
 	}
 }
 
-// Watch makes w wake when the partition's end or durable end moves, and when it closes.
-func (p *Partition) Watch(w *Waiter) {
-	p.watchers.mu.Lock()
-	defer p.watchers.mu.Unlock()
-	p.watchers.mu.list = append(p.watchers.mu.list, w)
-	p.watchers.n.Add(1)
+func (ws *watchers) add(w *Waiter) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.mu.list = append(ws.mu.list, w)
+	ws.n.Add(1)
 }
 
-// Unwatch undoes Watch.
-func (p *Partition) Unwatch(w *Waiter) {
-	p.watchers.mu.Lock()
-	defer p.watchers.mu.Unlock()
-	if i := slices.Index(p.watchers.mu.list, w); i >= 0 {
-		p.watchers.mu.list = slices.Delete(p.watchers.mu.list, i, i+1)
-		p.watchers.n.Add(-1)
+func (ws *watchers) remove(w *Waiter) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if i := slices.Index(ws.mu.list, w); i >= 0 {
+		ws.mu.list = slices.Delete(ws.mu.list, i, i+1)
+		ws.n.Add(-1)
 	}
 }
+
+// Watch makes w wake when the partition's end or durable end moves, and when it closes.
+func (p *Partition) Watch(w *Waiter) { p.watchers.add(w) }
+
+// Unwatch undoes Watch.
+func (p *Partition) Unwatch(w *Waiter) { p.watchers.remove(w) }

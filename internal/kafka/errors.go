@@ -60,14 +60,30 @@ var (
 	ErrUnsupported        = &Error{35, 0, "not supported"}
 )
 
+// has reports whether any kind in err's tree is of the class.
 func has(err error, c class) bool {
-	var e *Error
-	return errors.As(err, &e) && e.class&c != 0
+	switch e := err.(type) {
+	case nil:
+		return false
+	case *Error:
+		return e.class&c != 0
+	case interface{ Unwrap() []error }:
+		for _, err := range e.Unwrap() {
+			if has(err, c) {
+				return true
+			}
+		}
+		return false
+	default:
+		return has(errors.Unwrap(err), c)
+	}
 }
 
 // IsRetriable reports whether the same call may succeed later without any other change. An error whose outcome is
-// unknown is not retriable: the record may already be there.
-func IsRetriable(err error) bool { return has(err, retriable) && !errors.Is(err, ErrOutcomeUnknown) }
+// unknown is not retriable: the record may already be there. Nor is one that is fatal for another reason.
+func IsRetriable(err error) bool {
+	return has(err, retriable) && !has(err, fatal) && !errors.Is(err, ErrOutcomeUnknown)
+}
 
 // IsFatal reports whether the value that returned err is finished and has to be closed and made anew.
 func IsFatal(err error) bool { return has(err, fatal) }
@@ -99,7 +115,7 @@ func (e *CorruptError) Error() string {
 	if e.To >= 0 {
 		to = fmt.Sprint(e.To)
 	}
-	s := fmt.Sprintf("%s: offsets %d to %s are corrupt at byte %d of %s", e.TopicPartition, e.From, to, e.Pos, e.File)
+	s := fmt.Sprintf("%s: offsets [%d,%s) are corrupt at byte %d of %s", e.TopicPartition, e.From, to, e.Pos, e.File)
 	if e.Reason != nil {
 		s += ": " + e.Reason.Error()
 	}
