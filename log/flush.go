@@ -135,6 +135,12 @@ func (l *Log) advance(end int64) {
 	}
 }
 
+// checkpoint moves the recovery point to end.
+func (l *Log) checkpoint(end int64, sync bool) error {
+	l.assertOffsets(end)
+	return l.o.Checkpoints.SetRecoveryPoint(end, sync)
+}
+
 func storeMax(a *atomic.Int64, v int64) bool {
 	for {
 		old := a.Load()
@@ -157,7 +163,7 @@ func (l *Log) Flush(ctx context.Context) error {
 	if err := l.saveHints(end); err != nil {
 		return err
 	}
-	return l.o.Checkpoints.SetRecoveryPoint(end, false)
+	return l.checkpoint(end, false)
 }
 
 // saveHints writes what makes the next recovery short: index entries, and now and then the producer state.
@@ -165,7 +171,10 @@ func (l *Log) saveHints(end int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.segments.Load().active
-	if l.mu.closed || s == nil {
+	if l.mu.closed {
+		return fmt.Errorf("%s: %w", l.o.TopicPartition, kafka.ErrClosed)
+	}
+	if s == nil {
 		return nil
 	}
 	if err := s.writeIndexes(l.o.FS, false); err != nil {

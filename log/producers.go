@@ -105,6 +105,16 @@ func (ps producers) note(b batch.Batch) {
 	p.remember(sequenced{b.LastSequence(), b.LastOffset(), b.LastOffsetDelta(), b.MaxTimestamp()})
 }
 
+// LastOffset is the offset of a producer's last record, as far as the log remembers; -1 if it knows nothing of the producer.
+func (l *Log) LastOffset(producerID int64) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p := l.mu.producers[producerID]; p != nil && p.n > 0 {
+		return p.last().lastOffset
+	}
+	return -1
+}
+
 // sorted returns the producers by id, for a snapshot that is the same every time.
 func (ps producers) sorted() []*producer {
 	all := make([]*producer, 0, len(ps))

@@ -16,7 +16,7 @@ func (l *Log) roll(old *segment, size int64) (*segment, error) {
 			return nil, err
 		}
 		l.advance(end)
-		if err := l.o.Checkpoints.SetRecoveryPoint(end, true); err != nil {
+		if err := l.checkpoint(end, true); err != nil {
 			return nil, err
 		}
 	}

@@ -48,7 +48,8 @@ type consumer struct {
 		// body is the record whose loop body has not ended: automatic commits leave it out. nil: none.
 		body *track
 	}
-	arena []byte // see copyRecord
+	arena   []byte   // see copy; c.polling is held
+	scratch []Record // of Poll; c.polling is held
 }
 
 // subscription is what the assignment follows.

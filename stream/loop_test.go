@@ -284,3 +284,38 @@ func TestLoopReadsManyPartitionsInOrderOfEach(t *testing.T) {
 		}
 	})
 }
+
+// The other methods may be called while a loop runs: what it has fetched from a partition that is given up meanwhile is dropped.
+func TestLoopSurvivesAnAssignmentThatChangesBesideIt(t *testing.T) {
+	eng := streamtest.New(t)
+	create(t, eng, "a", 1)
+	fill(t, eng, tp("a", 0), 0, 100)
+	c := newConsumer(t, eng, stream.ConsumerConfig{Reset: stream.ResetEarliest})
+	stop := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			n := 0
+			for _, err := range c.Records(t.Context()) {
+				if err != nil && !errors.Is(err, stream.ErrNoSubscription) {
+					t.Error(err)
+				}
+				if n++; err != nil || n == 3 {
+					break
+				}
+			}
+		}
+	}()
+	for range 20_000 {
+		check(t, c.Assign(tp("a", 0)))
+		check(t, c.Unsubscribe())
+	}
+	close(stop)
+	<-ended
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/runnelmq/runnel/internal/kafka"
@@ -13,14 +14,28 @@ func (c *consumer) Poll(ctx context.Context, max int) ([]Record, error) {
 	if max < 1 {
 		max = defaultMaxRecords
 	}
-	dst := make([]Record, max)
-	n, err := c.PollInto(ctx, dst)
-	return dst[:n:n], err
+	c.polling.Lock()
+	defer c.polling.Unlock()
+	if len(c.scratch) < max {
+		c.scratch = make([]Record, max)
+	}
+	n, err := c.pollInto(ctx, c.scratch[:max])
+	if c.c.Borrow {
+		return c.scratch[:n:n], err
+	}
+	rs := slices.Clone(c.scratch[:n])
+	clear(c.scratch[:n]) // the records are the caller's alone
+	return rs, err
 }
 
 func (c *consumer) PollInto(ctx context.Context, dst []Record) (int, error) {
 	c.polling.Lock()
 	defer c.polling.Unlock()
+	return c.pollInto(ctx, dst)
+}
+
+// pollInto is poll that hands over what it returns.
+func (c *consumer) pollInto(ctx context.Context, dst []Record) (int, error) {
 	n, err := c.poll(ctx, dst)
 	if n > 0 {
 		c.mu.Lock()

@@ -60,11 +60,17 @@ func TestPollReturnsWhenTheRecordComes(t *testing.T) {
 		c := newConsumer(t, eng, stream.ConsumerConfig{Topics: []string{"a"}, Reset: stream.ResetEarliest, MaxWait: time.Minute})
 		for i := range 20 {
 			after := time.Duration(i*7) * time.Millisecond
+			begin, done := time.Now(), make(chan struct{})
 			go func() {
+				defer close(done)
 				time.Sleep(after)
 				fill(t, eng, tp("a", int32(i%2)), i, i+1)
 			}()
-			lasts(t, "poll", after, func() { eq(t, "records", poll(t, c, 9), numbers(i, i+1)) })
+			got := poll(t, c, 9)
+			took := time.Since(begin)
+			<-done
+			eq(t, "records", got, numbers(i, i+1))
+			eq(t, "time", took, after)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
@@ -77,7 +83,7 @@ func TestPollReturnsWhenTheRecordComes(t *testing.T) {
 
 // A poll that waits takes in topics and partitions that are made meanwhile: "blocks until there is a record".
 func TestPollThatWaitsTakesInWhatIsMade(t *testing.T) {
-	for name, make := range map[string]func(t *testing.T, eng *stream.Engine) stream.TopicPartition{
+	for name, add := range map[string]func(t *testing.T, eng *stream.Engine) stream.TopicPartition{
 		"topic": func(t *testing.T, eng *stream.Engine) stream.TopicPartition {
 			create(t, eng, "b", 1)
 			return tp("b", 0)
@@ -91,11 +97,17 @@ func TestPollThatWaitsTakesInWhatIsMade(t *testing.T) {
 			streamtest.Run(t, func(t *testing.T, eng *stream.Engine) {
 				create(t, eng, "a", 1)
 				c := newConsumer(t, eng, stream.ConsumerConfig{Topics: []string{"a", "b"}, MaxWait: time.Hour})
+				begin, done := time.Now(), make(chan struct{})
 				go func() {
+					defer close(done)
 					time.Sleep(time.Second)
-					fill(t, eng, make(t, eng), 0, 1)
+					fill(t, eng, add(t, eng), 0, 1)
 				}()
-				lasts(t, "poll", time.Second, func() { eq(t, "records", poll(t, c, 9), numbers(0, 1)) })
+				got := poll(t, c, 9)
+				took := time.Since(begin)
+				<-done
+				eq(t, "records", got, numbers(0, 1))
+				eq(t, "time", took, time.Second)
 			})
 		})
 	}
@@ -240,6 +252,7 @@ func TestProducerCloseGivesUpAtOnceWhenItsTimeIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sim := vfs.NewSim(1)
 		eng := must(stream.Open("/data", &stream.Options{FS: sim, MinFree: -1, SyncInterval: forever}))(t)
+		t.Cleanup(func() { check(t, eng.Close()) })
 		create(t, eng, "a", 1)
 		must(newProducer(t, eng, stream.ProducerConfig{}).ProduceSync(t.Context(), &stream.Record{Topic: "a"}))(t)
 		ended, cancel := context.WithCancel(t.Context())
@@ -264,7 +277,6 @@ func TestProducerCloseGivesUpAtOnceWhenItsTimeIsOver(t *testing.T) {
 			sim.Inject(nil)
 			time.Sleep(2 * time.Minute)
 		}
-		check(t, eng.Close())
 	})
 }
 

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/runnelmq/runnel/internal/wheel"
 )
@@ -74,13 +75,28 @@ func (f *flusher) run() {
 		queue := f.mu.queue
 		f.mu.queue = nil
 		f.mu.Unlock()
-		for _, p := range queue {
+		f.flushAll(queue)
+	}
+}
+
+// flushAll flushes partitions, as many at a time as the disk gains from.
+func (f *flusher) flushAll(queue []*Partition) {
+	var next atomic.Int64
+	work := func() {
+		for i := next.Add(1) - 1; i < int64(len(queue)); i = next.Add(1) - 1 {
+			p := queue[i]
 			// Appends from here on queue the partition again.
 			p.unsynced.Store(0)
 			p.queued.Store(false)
 			f.flush(p)
 		}
 	}
+	var helpers sync.WaitGroup
+	for range min(len(queue), maxSyncs) - 1 {
+		helpers.Go(work)
+	}
+	work()
+	helpers.Wait()
 }
 
 // flush makes a partition durable and moves its checkpoints. Errors have taken the partition offline, or will show at the next append.
@@ -89,8 +105,11 @@ func (f *flusher) flush(p *Partition) {
 	if l == nil || p.t.Deleted() {
 		return
 	}
-	states := p.named.snapshot()
+	states := p.named.snapshot(l)
 	if err := l.Flush(context.Background()); err != nil {
+		if p.t.Deleted() {
+			return
+		}
 		f.b.o.Logger.Warn("background sync", "partition", p.tp, "error", err)
 		return
 	}

@@ -83,26 +83,29 @@ func (b *Broker) OpenName(name string) (n *Name, id int64, epoch int16, err erro
 func (b *Broker) settleName(name string, id int64) error {
 	for _, t := range b.list() {
 		for _, p := range t.Partitions() {
-			st, err := p.namedState(name, id)
-			if err != nil {
-				return err
-			}
-			l, err := p.Log()
-			if err != nil {
-				return err
-			}
-			if err := l.Flush(context.Background()); err != nil {
-				return err
-			}
-			st.Lock()
-			err = p.saveNamed([]savedState{{name, st.sequence()}})
-			st.Unlock()
-			if err != nil {
+			if err := p.settleName(name, id); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+func (p *Partition) settleName(name string, id int64) error {
+	st, err := p.namedState(name, id)
+	if err != nil {
+		return err
+	}
+	l, err := p.Log()
+	if err != nil {
+		return err
+	}
+	st.Lock()
+	defer st.Unlock()
+	if err := l.Flush(context.Background()); err != nil {
+		return err
+	}
+	return p.saveNamed([]savedState{{name, meta.Sequence{Sequence: st.last, Next: st.next}}})
 }
 
 // Live returns the producer id, or kafka.ErrFenced if epoch is not that of the live instance.
@@ -148,9 +151,6 @@ func (s *State) Last() int64 { return s.last }
 // Next is the offset behind the producer's last record, or one at which that record is known to lie below. The state is locked.
 func (s *State) Next() int64 { return s.next }
 
-// sequence is the checkpoint that the state makes. The state is locked.
-func (s *State) sequence() meta.Sequence { return meta.Sequence{Sequence: s.last, Next: s.next} }
-
 // Append appends a batch of the instance with this epoch, whose last record with a sequence has this one (0: none has). The
 // state is locked.
 func (n *Name) Append(s *State, epoch int16, b batch.Batch, sequence int64) (rlog.Appended, error) {
@@ -184,7 +184,7 @@ func (p *Partition) namedState(name string, id int64) (*State, error) {
 		return nil, err
 	}
 	st := &State{p: p, last: cp.Sequence, next: min(max(cp.Next, l.StartOffset()), l.EndOffset())}
-	if err := st.replay(l, id); err != nil {
+	if err := st.replay(l, id, l.LastOffset(id)+1); err != nil {
 		return nil, p.explain(err)
 	}
 	if p.named.byName == nil {
@@ -194,11 +194,11 @@ func (p *Partition) namedState(name string, id int64) (*State, error) {
 	return st, nil
 }
 
-// replay reads the records behind the checkpoint.
-func (s *State) replay(l *rlog.Log, id int64) error {
+// replay reads the records behind the checkpoint, up to the producer's last one.
+func (s *State) replay(l *rlog.Log, id, end int64) error {
 	c := l.NewCursor(s.next)
 	defer c.Close()
-	for {
+	for s.next < end {
 		b, err := c.Next(l.EndOffset())
 		if b == nil || err != nil {
 			return err
@@ -210,6 +210,7 @@ func (s *State) replay(l *rlog.Log, id int64) error {
 		}
 		s.next = c.Offset()
 	}
+	return nil
 }
 
 func (s *State) look(c *rlog.Cursor, b batch.Batch) (err error) {
@@ -229,14 +230,14 @@ type savedState struct {
 	seq  meta.Sequence
 }
 
-// snapshot copies the states before a sync that will cover them.
-func (ns *namedStates) snapshot() []savedState {
+// snapshot copies the states before a sync that will cover them. A state that is locked has nothing in flight, so it is known up to the log's end.
+func (ns *namedStates) snapshot(l *rlog.Log) []savedState {
 	ns.Lock()
 	defer ns.Unlock()
 	var out []savedState
 	for name, st := range ns.byName {
 		st.Lock()
-		out = append(out, savedState{name, st.sequence()})
+		out = append(out, savedState{name, meta.Sequence{Sequence: st.last, Next: l.EndOffset()}})
 		st.Unlock()
 	}
 	return out

@@ -228,8 +228,12 @@ func (p *Partition) close() (end int64, dirty bool, err error) {
 	if l == nil {
 		return 0, false, nil
 	}
+	states := p.named.snapshot(l)
 	end, err = l.Close()
 	p.watchers.wake()
+	if err == nil {
+		err = p.saveNamed(states)
+	}
 	return end, p.appended.Load(), err
 }
 

@@ -1,0 +1,52 @@
+package stream_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/runnelmq/runnel/stream"
+)
+
+// BenchmarkOpenMemory opens and closes an engine in memory, and reports the median time of the opening.
+func BenchmarkOpenMemory(b *testing.B) {
+	var took []time.Duration
+	for b.Loop() {
+		begin := time.Now()
+		eng, err := stream.OpenMemory(nil)
+		took = append(took, time.Since(begin))
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := eng.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Nanoseconds()), "ns/open-p50")
+}
+
+// BenchmarkProduceSync sends one record at a time, AcksWritten.
+func BenchmarkProduceSync(b *testing.B) {
+	for _, ground := range []string{"disk", "memory"} {
+		b.Run(ground, func(b *testing.B) {
+			eng, err := stream.OpenMemory(nil)
+			if ground == "disk" {
+				check(b, eng.Close())
+				eng, err = stream.Open(b.TempDir(), nil)
+			}
+			check(b, err)
+			defer eng.Close()
+			create(b, eng, "a", 1)
+			p, err := eng.NewProducer(b.Context(), stream.ProducerConfig{Acks: stream.AcksWritten})
+			check(b, err)
+			r := &stream.Record{Topic: "a", Key: make([]byte, 16), Value: make([]byte, 100)}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := p.ProduceSync(b.Context(), r); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
