@@ -135,6 +135,9 @@ func TestCutAtEveryOperationOfADeletion(t *testing.T) {
 		check(t, b.DeleteTopic("a"))
 		step()
 	})
+	if infos, err := b.meta.Topics(); err != nil || len(infos) != 1 {
+		t.Fatalf("the metadata knows %v, %v", infos, err)
+	}
 	check(t, b.Close())
 	if len(all) < 20 {
 		t.Fatalf("%d images", len(all))
