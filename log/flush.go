@@ -92,6 +92,7 @@ func (l *Log) lead(r *round) {
 	fl := &l.flush
 	defer fl.leaders.Done()
 	fl.running <- struct{}{}
+	l.gather()
 	fl.mu.Lock()
 	fl.mu.next = nil
 	fl.mu.current = r
@@ -105,6 +106,18 @@ func (l *Log) lead(r *round) {
 	close(r.done)
 	// The woken ones get to run before this goroutine goes on: 3 µs to the first of them instead of 140.
 	runtime.Gosched()
+}
+
+// gather lets goroutines that are about to append do so before the sync: after the last one it has woken, the callers of a whole round are runnable,
+// and a leader who did not wait for them would sync for himself alone, and they would wait for two syncs.
+func (l *Log) gather() {
+	for range 4 {
+		end := l.end.Load()
+		runtime.Gosched()
+		if l.end.Load() == end {
+			return
+		}
+	}
 }
 
 // sync makes everything below target durable. target was published before the call, so it lies in the segment that is active now, or
