@@ -16,8 +16,8 @@ import (
 // Appended says where a batch went.
 type Appended struct {
 	Base, Last  int64 // offsets of its first and last record
-	LeaderEpoch int32
-	Duplicate   bool // it was there already; nothing was written
+	LeaderEpoch int32 // of the log now; that of a duplicate is not known
+	Duplicate   bool  // it was there already; nothing was written
 }
 
 // Append gives b the next offsets and the log's leader epoch (in place: the bytes are the caller's again afterwards), copies it into

@@ -26,9 +26,9 @@
 //
 // # Append
 //
-//  1. The first append since Open marks the partition dirty in the checkpoints, durably, and makes the directory and the first
+//  1. The producer's sequence is checked; a duplicate is answered with its first offsets.
+//  2. The first append since Open marks the partition dirty in the checkpoints, durably, and makes the directory and the first
 //     segment if they are missing: every name is synced before anything in it is acknowledged.
-//  2. The producer's sequence is checked; a duplicate is answered with its first offsets.
 //  3. A segment that is full is sealed: trimmed, indexes written, all synced; then the recovery point is moved to its
 //     end, durably; then the next segment is made and its name synced. So only the last segment can hold anything past the recovery point.
 //  4. Space is reserved in growing steps; a full disk is an error here and has no effect.
@@ -36,8 +36,8 @@
 //
 // # Recovery of a partition that was not closed in order
 //
-//  1. Segments below the recovery point are left alone. From it on batches are read in order; the log ends at the first one that
-//     is not whole: its length, checksum and offset must be right.
+//  1. Segments below the recovery point are left alone. From it on batches are read in order, from the disk and not from what a failed sync
+//     may have left in the page cache; the log ends at the first one that is not whole: its length, checksum and offset must be right.
 //  2. Bytes behind that end that are not zero are copied to the quarantine, synced; segments behind it are moved there.
 //  3. The last segment is cut to the end and synced, so that nothing behind it can come back.
 //  4. Producer state is the newest snapshot at or below the end, and the batches behind that.
@@ -48,9 +48,9 @@
 //
 // # Locks
 //
-// Log.mu (appends, producer state) is taken before flush.mu (rounds of the group commit) and before segment.mu (loading of
-// a sealed segment); no lock is held while waiting for a sync that another goroutine makes. Readers take none of them, except
-// the first that touches a sealed segment.
+// Log.mu (appends, producer state) is taken before segment.mu (opening and loading of a sealed segment); flush.mu (rounds of the
+// group commit) is taken alone. None is held while waiting for a sync that another goroutine makes. Readers take none of them, except the first
+// that touches a sealed segment, and one that finds an index wrong.
 //
 // # Not promised
 //

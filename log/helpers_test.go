@@ -61,6 +61,11 @@ func newEnv(t testing.TB, fsys vfs.FS, root string) *env {
 	if err := fsys.Mkdir(path.Join(root, "topics")); err != nil {
 		t.Fatal(err)
 	}
+	for _, dir := range []string{root, path.Dir(root)} {
+		if err := fsys.SyncDir(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return e
 }
 

@@ -59,6 +59,37 @@ func TestOffsetForTimeIsALinearScan(t *testing.T) {
 	}
 }
 
+// A13: also where all timestamps are 0, which no index entry can say.
+func TestOffsetForTimeZero(t *testing.T) {
+	e := memEnv(t)
+	l := e.open()
+	mustAppend(t, l, plain(record{[]byte("k"), []byte("v"), 0}))
+	for range 2 {
+		f, ok, err := l.OffsetForTime(0, 1)
+		if err != nil || !ok || f.Offset != 0 {
+			t.Fatalf("%+v %v %v", f, ok, err)
+		}
+		e.opts = func(o *Options) { o.SegmentBytes = 1 }
+		e.close(l)
+		l = e.open()
+	}
+	mustAppend(t, l, plain(record{[]byte("k"), []byte("v"), 0})) // rolls
+	for range 2 {
+		for at, want := range map[int64]bool{0: true, 1: false} {
+			f, ok, err := l.OffsetForTime(at, l.EndOffset())
+			if err != nil || ok != want || f.Offset != 0 {
+				t.Fatalf("time %d: %+v %v %v", at, f, ok, err)
+			}
+		}
+		e.close(l)
+		l = e.open()
+	}
+	l.Abandon()
+	if e.built != 0 {
+		t.Fatalf("%d indexes rebuilt", e.built)
+	}
+}
+
 func checkTimes(t testing.TB, l *Log, all []record, rng *rand.Rand, n int) {
 	t.Helper()
 	for range n {

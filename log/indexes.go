@@ -68,8 +68,8 @@ func (l *Log) rebuild(s *segment, f vfs.File, reason error) (*indexes, error) {
 		return nil, err
 	}
 	x := t.indexes.Load()
-	if t.maxTime.Timestamp >= 0 && s.sealedSize.Load() >= 0 {
-		x.times.Append(t.maxTime.Timestamp, t.maxTime.Offset)
+	if s.sealedSize.Load() >= 0 {
+		t.closeTimes()
 	}
 	t.written.Store(limit)
 	if err := t.writeIndexes(l.o.FS, false); err != nil {
@@ -120,10 +120,7 @@ func confirm(w *walker, e index.OffsetEntry) (end int64, err error) {
 // completeTimes checks that the time index knows the greatest timestamp below limit: that its last entry is right, and that no batch
 // behind it is later. Timestamps mostly rise, so that is a short walk.
 func completeTimes(f vfs.File, x *indexes, limit int64) error {
-	last := index.TimeEntry{Timestamp: -1, Offset: x.times.Base() - 1}
-	if n := x.times.Len(); n > 0 {
-		last = x.times.At(n - 1)
-	}
+	last := greatest(x)
 	pos, due := int64(0), x.offsets.Base()
 	if i, ok := x.offsets.Lookup(last.Offset - 1); ok {
 		e := x.offsets.At(i)
@@ -132,7 +129,7 @@ func completeTimes(f vfs.File, x *indexes, limit int64) error {
 		}
 		pos, due = int64(e.Pos), -1
 	}
-	seen := last.Timestamp < 0
+	seen := x.times.Len() == 0
 	refuted := false
 	missed, err := walk(f, pos, due, limit, func(b batch.Batch, _ int64) bool {
 		t := b.MaxTimestamp()

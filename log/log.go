@@ -34,8 +34,8 @@ type Checkpoints interface {
 // Events reports what a log did that its owner should know. A nil func is skipped. They are called with locks held: they must
 // not call back.
 type Events struct {
-	// TailCut: recovery found the log's end at offset end, in file at pos, and took n bytes behind it out of the way,
-	// to the file quarantine ("" if they were all zero).
+	// TailCut: recovery found the log's end at offset end, in file at pos, and took the n bytes behind it, which were not all zero,
+	// out of the way, to the file quarantine.
 	TailCut func(tp kafka.TopicPartition, end int64, file string, pos, n int64, quarantine string)
 	// IndexRebuilt: an index of the segment with this base offset was missing or wrong and has been made anew.
 	IndexRebuilt func(tp kafka.TopicPartition, base int64, reason error)
@@ -211,7 +211,9 @@ func (l *Log) Abandon() {
 	l.segments.Load().tree.Ascend(func(s *segment) bool { s.release(); return true })
 }
 
+// quarantineName is unique for a recovery that is not repeated: the epoch rises with each.
 func (l *Log) quarantineName(offset int64, suffix string) string {
-	// The epoch is another one at every recovery: nothing that was put away before is overwritten.
-	return path.Join(l.o.Quarantine, fmt.Sprintf("%s.epoch-%d.%0*d%s", l.o.TopicPartition, l.o.Epoch, digits, offset, suffix))
+	name := l.o.TopicPartition.String()
+	rest := fmt.Sprintf(".epoch-%d.%0*d%s", l.o.Epoch, digits, offset, suffix)
+	return path.Join(l.o.Quarantine, name[:min(len(name), maxFileName-len(rest))]+rest)
 }

@@ -354,3 +354,52 @@ func TestRecoveryMeetsAFullDisk(t *testing.T) {
 		t.Fatalf("the log ends at %d", l.EndOffset())
 	}
 }
+
+// A partition of the longest name recovers too: what it puts away has a name that every file system takes.
+func TestQuarantineOfALongName(t *testing.T) {
+	e := diskEnv(t)
+	e.opts = func(o *Options) {
+		o.TopicPartition.Topic = strings.Repeat("x", kafka.MaxTopicName)
+	}
+	l := e.open()
+	mustAppend(t, l, plain(val(0, 50)))
+	mustAppend(t, l, plain(val(1, 50)))
+	l.Abandon()
+	e.edit(first+".log", func(b []byte) []byte {
+		b = bytes.TrimRight(b, "\x00")
+		return append(b[:len(b)-3], bytes.Repeat([]byte{1}, 500)...)
+	})
+	e.epoch++
+	l = e.open()
+	defer l.Abandon()
+	wantRecords(t, l, []record{val(0, 50)})
+	infos, err := e.fs.List(path.Join(e.dir, "quarantine"))
+	if err != nil || len(infos) != 1 {
+		t.Fatalf("%v, %v", infos, err)
+	}
+}
+
+// Metadata that is older than the segments, as in a directory put together from copies: everything is read anew.
+func TestRecoveryOverSeveralSegments(t *testing.T) {
+	_, rng := seed(t)
+	for range 10 {
+		e := memEnv(t)
+		all := history(t, e, rng, 300)
+		if len(e.list(".log")) < 3 {
+			t.Fatal("too few segments")
+		}
+		if rng.IntN(2) == 0 {
+			for _, name := range append(e.list(".index"), e.list(".timeindex")...) {
+				if err := e.fs.Remove(path.Join(e.dir, "topics", "t-0", name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		e.cp.dirty, e.cp.recoveryPoint = true, 0
+		e.epoch++
+		l := e.open()
+		wantRecords(t, l, all)
+		checkTimes(t, l, all, rng, 100)
+		l.Abandon()
+	}
+}

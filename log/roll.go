@@ -53,10 +53,7 @@ func (l *Log) seal(s *segment) error {
 	if err := l.syncFile(f); err != nil {
 		return l.fail(err)
 	}
-	x := s.indexes.Load()
-	if s.maxTime.Timestamp >= 0 {
-		x.times.Append(s.maxTime.Timestamp, s.maxTime.Offset)
-	}
+	s.closeTimes()
 	if err := s.writeIndexes(l.o.FS, true); err != nil {
 		return l.storage(err)
 	}
@@ -64,6 +61,13 @@ func (l *Log) seal(s *segment) error {
 		return l.storage(err)
 	}
 	return nil
+}
+
+// closeTimes adds the last entry of a sealed segment's time index: its greatest timestamp.
+func (s *segment) closeTimes() {
+	if s.maxTime.Timestamp >= 0 {
+		s.indexes.Load().times.Append(s.maxTime.Timestamp, s.maxTime.Offset)
+	}
 }
 
 func (l *Log) syncFile(f vfs.File) error {

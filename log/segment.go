@@ -114,7 +114,7 @@ func readFile(fsys vfs.FS, name string) ([]byte, error) {
 	return b, errors.Join(err, f.Close())
 }
 
-// writeFile replaces what name holds by b and syncs it. Its directory is not synced.
+// writeFile replaces what name holds by b; with sync, durably. Its directory is not synced.
 func writeFile(fsys vfs.FS, name string, b []byte, sync bool) (err error) {
 	f, err := fsys.Create(name, 0)
 	if errors.Is(err, fs.ErrExist) {

@@ -1,6 +1,7 @@
 package rlog
 
 import (
+	"github.com/runnelmq/runnel/index"
 	"github.com/runnelmq/runnel/internal/batch"
 	"github.com/runnelmq/runnel/internal/vfs"
 )
@@ -38,7 +39,7 @@ func (l *Log) timeInSegment(s *segment, t, limit int64) (found Found, ok bool, e
 		if err != nil {
 			return Found{}, false, err
 		}
-		if last, any := x.times.Last(); !any || last.Timestamp < t {
+		if greatest(x).Timestamp < t {
 			return Found{}, false, nil
 		}
 	}
@@ -60,6 +61,15 @@ func (l *Log) timeInSegment(s *segment, t, limit int64) (found Found, ok bool, e
 			return found, ok, err
 		}
 	}
+}
+
+// greatest is the last entry of a sealed segment's time index: its greatest timestamp. An index without entries says 0 at the base: an entry of
+// zeros only cannot be told from reserved space, and is never written.
+func greatest(x *indexes) index.TimeEntry {
+	if last, ok := x.times.Last(); ok {
+		return last
+	}
+	return index.TimeEntry{Timestamp: 0, Offset: x.times.Base()}
 }
 
 // beforeTime returns an offset before which no record of the segment has timestamp t or later. The newest time

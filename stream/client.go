@@ -109,7 +109,7 @@ type Consumer interface {
 	Lag(ctx context.Context, tps ...TopicPartition) (map[TopicPartition]Lag, error)
 	// Assignment returns the assigned partitions, by topic and number.
 	Assignment() []TopicPartition
-	// Group says who this consumer is in its group; zero without one.
+	// Group says who this consumer is in its group; generation -1 while it is not a member.
 	Group() GroupMetadata
 	// Pause keeps polls from returning records of these partitions; positions stay. Unassigned ones are ignored.
 	Pause(tps ...TopicPartition)

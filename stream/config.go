@@ -41,8 +41,8 @@ type Options struct {
 
 // Events tells the program what happened to its data. Nil funcs are skipped; they must return soon and not call back.
 type Events struct {
-	// TailCut: after a stop that was not in order, recovery found the log's end at offset end; n bytes behind it
-	// were not whole batches and have been copied to the file quarantine.
+	// TailCut: after a stop that was not in order, recovery found the log's end at offset end; the n bytes behind it
+	// (reserved space included) were not whole batches, and have been put into the file quarantine.
 	TailCut func(tp TopicPartition, end, n int64, quarantine string)
 	// IndexRebuilt: an index was missing or wrong and has been made anew from the log.
 	IndexRebuilt func(tp TopicPartition, baseOffset int64, reason error)

@@ -231,7 +231,7 @@ func TestPollIsWokenByARecord(t *testing.T) {
 		p := newProducer(t, eng, stream.ProducerConfig{Acks: stream.AcksWritten, Partitioner: stream.RoundRobinPartitioner()})
 		for i := range 200 {
 			got := make(chan []stream.Record)
-			go func() { rs, err := c.Poll(t.Context(), 1); check(t, err); got <- rs }()
+			go func() { rs, err := c.Poll(t.Context(), 1); report(t, err); got <- rs }()
 			must(p.ProduceSync(t.Context(), &stream.Record{Topic: "a", Value: []byte(strconv.Itoa(i))}))(t)
 			eq(t, "polled", values(<-got), numbers(i, i+1))
 		}
@@ -260,7 +260,7 @@ func TestPauseKeepsRecordsBackAndResumeGivesThem(t *testing.T) {
 	blocked := newConsumer(t, eng, stream.ConsumerConfig{Topics: []string{"a"}, Reset: stream.ResetEarliest, MaxWait: forever})
 	blocked.Pause(blocked.Assignment()...)
 	got := make(chan []stream.Record)
-	go func() { rs, err := blocked.Poll(t.Context(), 1); check(t, err); got <- rs }()
+	go func() { rs, err := blocked.Poll(t.Context(), 1); report(t, err); got <- rs }()
 	blocked.Resume(tp("a", 1))
 	eq(t, "resumed", values(<-got), []string{"1"})
 }

@@ -121,6 +121,14 @@ func check(t testing.TB, err error) {
 	}
 }
 
+// report is check for goroutines other than the test's own.
+func report(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // must returns a function that returns v, or fails the test: must(f())(t).
 func must[T any](v T, err error) func(t testing.TB) T {
 	return func(t testing.TB) T {
@@ -204,7 +212,7 @@ func readAll(t testing.TB, eng *stream.Engine, tps ...stream.TopicPartition) (al
 	}
 }
 
-// ends returns the log end offset of a partition.
+// endOf returns the log end offset of a partition.
 func endOf(t testing.TB, eng *stream.Engine, p stream.TopicPartition) int64 {
 	t.Helper()
 	return must(eng.Admin().EndOffsets(t.Context(), p))(t)[p].Offset

@@ -83,6 +83,7 @@ func (c *consumer) collect(dst []Record) (int, error) {
 		return 0, kafka.ErrNoSubscription
 	}
 	n, room := 0, c.c.MaxBytes
+	c.runs = c.runs[:0]
 	for i := range tracks {
 		k := (c.mu.turn + i) % len(tracks)
 		if tracks[k].idle() {
@@ -90,6 +91,7 @@ func (c *consumer) collect(dst []Record) (int, error) {
 		}
 		m, err := c.fillOrReset(tracks[k], dst[n:], &room, n == 0)
 		n += m
+		c.runs = append(c.runs, run{tracks[k], tracks[k].seeks, m})
 		if err != nil && n == 0 {
 			return 0, err
 		}
@@ -175,7 +177,7 @@ func (c *consumer) Records(ctx context.Context) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		var buf [recordsAtOnce]Record
 		for {
-			n, err := c.fetch(ctx, buf[:])
+			runs, err := c.fetch(ctx, buf[:])
 			if err != nil {
 				var part *PartitionError
 				if again := errors.As(err, &part); !yield(Record{}, err) || !again {
@@ -183,62 +185,63 @@ func (c *consumer) Records(ctx context.Context) iter.Seq2[Record, error] {
 				}
 				continue
 			}
-			if !c.yieldAll(buf[:n], yield) {
+			if !c.yieldAll(buf[:], runs, yield) {
 				return
 			}
 		}
 	}
 }
 
+// run is a number of records that were fetched one after the other from a track, whose position had been set so often.
+type run struct {
+	t     *track
+	seeks int
+	n     int
+}
+
 // fetch is PollInto that hands nothing over.
-func (c *consumer) fetch(ctx context.Context, dst []Record) (int, error) {
+func (c *consumer) fetch(ctx context.Context, dst []Record) ([]run, error) {
 	c.polling.Lock()
 	defer c.polling.Unlock()
-	return c.poll(ctx, dst)
+	_, err := c.poll(ctx, dst)
+	return slices.Clone(c.runs), err
 }
+
+// holds reports whether what was fetched in a run is still what its partition gives next; c.mu is held.
+func (c *consumer) holds(r run) bool { return c.mu.byTP[r.t.tp] == r.t && r.t.seeks == r.seeks }
 
 // yieldAll yields fetched records and reports whether the loop goes on. Before each one its position moves behind it, so that a commit in the
 // loop body covers it and nothing later. What is not yielded in the end is read again.
-func (c *consumer) yieldAll(rs []Record, yield func(Record, error) bool) bool {
-	type fetched struct {
-		t     *track
-		seeks int
-	}
-	from := map[TopicPartition]fetched{}
-	passed := map[*track]bool{} // once a record is not yielded, none behind it is
-	c.mu.Lock()
-	for tp, t := range c.mu.byTP {
-		from[tp] = fetched{t, t.seeks}
-	}
-	c.mu.Unlock()
+func (c *consumer) yieldAll(rs []Record, runs []run, yield func(Record, error) bool) bool {
 	defer func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		for tp, f := range from {
-			if c.mu.byTP[tp] == f.t && f.t.seeks == f.seeks && f.t.next != f.t.position {
-				f.t.moveTo(f.t.position, f.t.epoch)
+		for _, r := range runs {
+			if c.holds(r) && r.t.next != r.t.position {
+				r.t.moveTo(r.t.position, r.t.epoch)
 			}
 		}
 	}()
-	for i := range rs {
-		tp := TopicPartition{Topic: rs[i].Topic, Partition: rs[i].Partition}
-		f := from[tp]
-		c.mu.Lock()
-		// The body may have moved the position, paused the partition or given it up.
-		if c.mu.byTP[tp] != f.t || f.t.seeks != f.seeks || f.t.idle() || passed[f.t] {
-			passed[f.t] = true
+	for _, r := range runs {
+		of := rs[:r.n]
+		rs = rs[r.n:]
+		for i := range of {
+			c.mu.Lock()
+			// The body may have moved the position, paused the partition or given it up: then nothing more of it is yielded.
+			if !c.holds(r) || r.t.idle() {
+				c.mu.Unlock()
+				break
+			}
+			r.t.position, r.t.epoch = of[i].Offset+1, of[i].LeaderEpoch
+			c.mu.body = r.t
 			c.mu.Unlock()
-			continue
+			if !yield(of[i], nil) {
+				return false
+			}
+			c.mu.Lock()
+			c.mu.body = nil
+			c.mu.Unlock()
 		}
-		f.t.position, f.t.epoch = rs[i].Offset+1, rs[i].LeaderEpoch
-		c.mu.body = f.t
-		c.mu.Unlock()
-		if !yield(rs[i], nil) {
-			return false
-		}
-		c.mu.Lock()
-		c.mu.body = nil
-		c.mu.Unlock()
 	}
 	return true
 }

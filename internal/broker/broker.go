@@ -13,7 +13,8 @@
 // What happens at open, in order: lock, RUNNEL, metadata, clean mark removed, interrupted deletions finished, foreign
 // directories set aside, partitions that were not closed in order recovered. Other partitions are opened when they are first used.
 //
-// Goroutines: the wheel's clock, the flusher, and the leaders of syncs that nobody else waits for; Close waits for all.
+// Goroutines: the wheel's clock, the flusher and its helpers while several partitions are flushed, and the leaders of syncs whose callers may leave;
+// Close waits for all.
 package broker
 
 import (
@@ -80,6 +81,8 @@ type Broker struct {
 		byName   map[string]*Topic // exact names
 		changes  atomic.Int64      // raised after a change
 		watchers watchers
+		// deleting are topics whose deletion was interrupted by an error, by lower-case name; admin is held.
+		deleting map[string]meta.Topic
 	}
 	names  names
 	groups groups

@@ -183,6 +183,40 @@ func TestCutAtEveryOperationOfADeletion(t *testing.T) {
 	}
 }
 
+// A deletion that an error has interrupted is finished before its name is used again.
+func TestNameOfAnUnfinishedDeletion(t *testing.T) {
+	sim := vfs.NewSim(6)
+	b := open(t, sim)
+	check(t, b.CreateTopic("a", 1, nil))
+	tp := kafka.TopicPartition{Topic: "a"}
+	put(t, b, tp, 3)
+	p, err := b.Partition(tp)
+	check(t, err)
+	old := p.id
+	disk := errors.New("input/output error")
+	sim.Inject(func(op vfs.Op) error {
+		if op.Kind == vfs.OpRemove && strings.Contains(op.Name, suffixDelete) {
+			return disk
+		}
+		return nil
+	})
+	if err := b.DeleteTopic("a"); !errors.Is(err, disk) {
+		t.Fatal(err)
+	}
+	if err := b.CreateTopic("A", 1, nil); !errors.Is(err, disk) {
+		t.Fatal(err)
+	}
+	sim.Inject(nil)
+	check(t, b.CreateTopic("A", 1, nil))
+	if st, err := b.meta.Partition(old); err != nil || st.Dirty {
+		t.Fatalf("the metadata still has %+v, %v", st, err)
+	}
+	if infos, err := sim.List(path.Join(root, dirTopics)); err != nil || len(infos) != 0 {
+		t.Fatalf("left: %v, %v", infos, err)
+	}
+	check(t, b.Close())
+}
+
 // What is missing in a directory is said, and never made anew over what is there.
 func TestDirectoryWithoutItsParts(t *testing.T) {
 	build := func(t *testing.T) *vfs.Sim {

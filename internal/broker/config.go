@@ -69,8 +69,6 @@ func ParseConfig(m map[string]string) (Config, error) {
 			only("-1")
 		case "cleanup.policy":
 			only("delete")
-		case "delete.retention.ms":
-			number(0, math.MaxInt64)
 		default:
 			errs = append(errs, fmt.Errorf("%w: unknown name %s", kafka.ErrInvalidConfig, name))
 		}

@@ -30,9 +30,18 @@ type Name struct {
 	b    *Broker
 	name string
 
-	mu    sync.Mutex // guards the following
-	id    int64
-	epoch int16
+	// Taken after a State's lock: an append looks at both.
+	mu struct {
+		sync.Mutex
+		id    int64
+		epoch int16
+	}
+}
+
+func (n *Name) set(id int64, epoch int16) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.mu.id, n.mu.epoch = id, epoch
 }
 
 // OpenName makes the caller the only live instance of the named producer: earlier ones get kafka.ErrFenced from now on.
@@ -47,15 +56,14 @@ func (b *Broker) OpenName(name string) (n *Name, id int64, epoch int16, err erro
 	if n == nil {
 		n = &Name{b: b, name: name}
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	last, known, err := b.meta.Name(name)
 	if err != nil {
 		return nil, 0, 0, err
 	}
 	next := meta.Name{ProducerID: last.ProducerID, Epoch: last.Epoch + 1}
 	if known && last.Epoch == math.MaxInt16 {
-		// The records of the old id are found by it, so what they say has to be known first.
+		// The records of the old id are found by it, so what they say has to be known first; nobody adds to them from here on.
+		n.set(last.ProducerID, kafka.NoEpoch)
 		if err := b.settleName(name, last.ProducerID); err != nil {
 			return nil, 0, 0, err
 		}
@@ -71,12 +79,12 @@ func (b *Broker) OpenName(name string) (n *Name, id int64, epoch int16, err erro
 	if err := b.meta.SetName(name, next); err != nil {
 		return nil, 0, 0, err
 	}
-	n.id, n.epoch = next.ProducerID, next.Epoch
+	n.set(next.ProducerID, next.Epoch)
 	if b.names.byName == nil {
 		b.names.byName = map[string]*Name{}
 	}
 	b.names.byName[name] = n
-	return n, n.id, n.epoch, nil
+	return n, next.ProducerID, next.Epoch, nil
 }
 
 // settleName checkpoints a name in every partition.
@@ -112,10 +120,10 @@ func (p *Partition) settleName(name string, id int64) error {
 func (n *Name) Live(epoch int16) (id int64, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if epoch != n.epoch {
+	if epoch != n.mu.epoch {
 		return 0, fmt.Errorf("%w: producer %q", kafka.ErrFenced, n.name)
 	}
-	return n.id, nil
+	return n.mu.id, nil
 }
 
 // State is where a named producer stands in one partition. It is locked while a batch of it is appended, so that the sequence is looked at,

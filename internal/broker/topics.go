@@ -143,6 +143,13 @@ func (b *Broker) CreateTopic(name string, partitions int, config map[string]stri
 			return fmt.Errorf("%w: %q", kafka.ErrTopicExists, t.info.Name)
 		}
 	}
+	// The new topic takes the old one's key: nothing of the old one may be left that only that key tells of.
+	if old, ok := b.topics.deleting[strings.ToLower(name)]; ok {
+		if err := b.finishDelete(old); err != nil {
+			return fmt.Errorf("finish deleting topic %s: %w", old.Name, err)
+		}
+		delete(b.topics.deleting, strings.ToLower(name))
+	}
 	info := meta.Topic{Name: name, Partitions: partitions, Config: config, State: meta.Live}
 	if _, err := rand.Read(info.ID[:]); err != nil {
 		return err
@@ -228,7 +235,11 @@ func (b *Broker) DeleteTopic(name string) error {
 	for _, p := range t.Partitions() {
 		p.abandon()
 	}
-	return b.finishDelete(info)
+	if err := b.finishDelete(info); err != nil {
+		b.topics.deleting[strings.ToLower(name)] = info
+		return fmt.Errorf("topic %s is deleted, its files are not yet: %w", name, err)
+	}
+	return nil
 }
 
 // finishDelete removes the files and keys of a topic in state Deleting. It can be repeated after a crash at any step.
@@ -290,7 +301,7 @@ func (b *Broker) loadTopics() error {
 	if err != nil {
 		return err
 	}
-	b.topics.byName = map[string]*Topic{}
+	b.topics.byName, b.topics.deleting = map[string]*Topic{}, map[string]meta.Topic{}
 	for _, info := range infos {
 		if info.State == meta.Deleting {
 			if err := b.finishDelete(info); err != nil {

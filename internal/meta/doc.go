@@ -9,7 +9,8 @@
 //     number, so that dropping a topic is one range deletion, and a topic made again under the same name sees nothing
 //     of the old one.
 //   - A partition's recovery point may lag behind what its log has made durable; it never leads.
-//   - An error of pebble is reported as one that matches kafka.ErrMetaFailed; it never ends the process.
+//   - An error of pebble is reported as one that matches kafka.ErrMetaFailed. Its Fatalf does not end the process: it fails every later call. (Against
+//     pebble's other ways to hang or to crash on a failing disk there is nothing yet.)
 //
 // Keys, all integers big-endian:
 //

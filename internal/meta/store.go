@@ -43,7 +43,7 @@ func Open(fs pebblevfs.FS, dir string, create bool) (*Store, error) {
 func (s *Store) Close() error { return s.wrap(s.db.Close()) }
 
 // logger keeps pebble from ending the process: its default Fatalf calls os.Exit. The first fatal message fails every
-// later write.
+// later call.
 type logger struct{ fatal atomic.Pointer[string] }
 
 func (l *logger) Infof(string, ...any)  {}

@@ -256,7 +256,7 @@ func testReadWrite(t *testing.T, v FS, dir string) {
 		t.Fatalf("name %q", f.Name())
 	}
 	check(t, f.Sync())
-	check(t, f.DropCache())
+	check(t, f.DropCache(0))
 	if got := string(window(t, f, 200_000, 3)); got != "end" {
 		t.Fatalf("after DropCache: %q", got)
 	}
@@ -337,7 +337,7 @@ func testModel(t *testing.T, v FS, dir string) {
 				f = must(v.Open(name, limit))(t)
 			case 3:
 				check(t, f.Sync())
-				check(t, f.DropCache())
+				check(t, f.DropCache(0))
 			default:
 				p := bytes.Repeat([]byte{byte(i + 1)}, n)
 				if got, err := f.WriteAt(p, int64(off)); got != n || err != nil {

@@ -204,8 +204,8 @@ func (f *diskFile) Sync() error {
 	return nil
 }
 
-func (f *diskFile) DropCache() error {
-	return dropCache(f.osf, f.writer.Load(), f.reader.Load())
+func (f *diskFile) DropCache(off int64) error {
+	return dropCache(f.osf, off, f.writer.Load(), f.reader.Load())
 }
 
 func (f *diskFile) Close() error {

@@ -61,7 +61,7 @@ func datasync(f *os.File) error {
 
 // dropCache also takes the pages out of the mappings, because the kernel keeps what is mapped. On a shared mapping of
 // a file that loses nothing: the next touch brings the page back, from the disk if it is gone from the cache.
-func dropCache(f *os.File, maps ...*mapping) error {
+func dropCache(f *os.File, off int64, maps ...*mapping) error {
 	for _, m := range maps {
 		if m != nil {
 			if err := unix.Madvise(m.data, unix.MADV_DONTNEED); err != nil {
@@ -69,7 +69,8 @@ func dropCache(f *os.File, maps ...*mapping) error {
 			}
 		}
 	}
-	err := uninterrupted(func() error { return unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) })
+	off &^= int64(os.Getpagesize()) - 1 // the kernel keeps a page that is only partly in the range
+	err := uninterrupted(func() error { return unix.Fadvise(int(f.Fd()), off, 0, unix.FADV_DONTNEED) })
 	if err != nil {
 		return pathError("fadvise", f.Name(), err)
 	}

@@ -12,4 +12,4 @@ func isNoPopulate(error) bool   { return true }
 func mapBudget() int64          { return mapsPerProcess }
 func datasync(f *os.File) error { return f.Sync() } // F_FULLFSYNC on darwin
 
-func dropCache(*os.File, ...*mapping) error { return nil }
+func dropCache(*os.File, int64, ...*mapping) error { return nil }

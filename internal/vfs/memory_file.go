@@ -214,8 +214,8 @@ func (f *memFile) Truncate(size int64) error {
 	return nil
 }
 
-func (f *memFile) Sync() error      { return f.check("sync", true) }
-func (f *memFile) DropCache() error { return f.check("dropcache", false) }
+func (f *memFile) Sync() error           { return f.check("sync", true) }
+func (f *memFile) DropCache(int64) error { return f.check("dropcache", false) }
 
 func (f *memFile) Close() error {
 	if f.closed.Swap(true) {

@@ -43,7 +43,7 @@ func TestSimFailedSyncLosesWhatItShouldHaveWritten(t *testing.T) {
 	must(f.WriteAt([]byte("c"), 512))(t)
 	check(t, f.Sync())
 	want("rewritten", get(t, s.Cut(Cut{Keep: 0}), "f"), "acaa")
-	check(t, f.DropCache())
+	check(t, f.DropCache(0))
 	want("dropped", get(t, s, "f"), "acaa")
 }
 

@@ -144,7 +144,7 @@ func (h *simHandle) Sync() error {
 	})
 }
 
-func (h *simHandle) DropCache() error {
+func (h *simHandle) DropCache(int64) error {
 	h.fs.mu.Lock()
 	defer h.fs.mu.Unlock()
 	if err := h.check("dropcache", false); err != nil {

@@ -78,8 +78,8 @@ type File interface {
 	// Sync makes the file's bytes and size durable (fdatasync, F_FULLFSYNC). After it has failed once the
 	// file is finished: neither a second Sync nor the page cache says what the disk holds.
 	Sync() error
-	// DropCache forgets clean cached pages, so that the next reads come from the disk.
-	DropCache() error
+	// DropCache forgets clean cached pages from off on, so that the next reads there come from the disk.
+	DropCache(off int64) error
 	// Close releases the file and its mappings. It does not sync.
 	Close() error
 }

@@ -1,0 +1,175 @@
+package rlog
+
+import (
+	"errors"
+	"io/fs"
+
+	"github.com/runnelmq/runnel/internal/vfs"
+)
+
+// cut ends the log at the end of s: what lies behind is taken to the quarantine if it holds anything, and the file is trimmed and synced before
+// anything else can be appended, so that stale bytes never come back. later are the bases of segments behind s.
+func (l *Log) cut(s *segment, later []int64) error {
+	f := *s.file.Load()
+	end, pos, size := l.end.Load(), s.written.Load(), f.Size()
+	if pos < size {
+		dirty, err := nonZero(f, pos, size)
+		if err != nil {
+			return err
+		}
+		var to string
+		if dirty {
+			if to, err = l.quarantine(f, end, pos, size); err != nil {
+				return err
+			}
+		}
+		if err := f.Truncate(pos); err != nil {
+			return err
+		}
+		s.reserved = pos
+		if dirty && l.o.Events.TailCut != nil {
+			l.o.Events.TailCut(l.o.TopicPartition, end, s.name(suffixLog), pos, size-pos, to)
+		}
+	}
+	for _, base := range later {
+		if err := l.moveAway(base, end); err != nil {
+			return err
+		}
+	}
+	if len(later) > 0 {
+		if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
+			return err
+		}
+	}
+	if !l.o.Dirty && pos == size {
+		return nil
+	}
+	// Also without a tail: what was recovered may be in the page cache only.
+	return l.syncFile(f)
+}
+
+// quarantine copies bytes [pos, size) of f away, durably, and returns the copy's name.
+func (l *Log) quarantine(f vfs.File, offset, pos, size int64) (string, error) {
+	if err := l.o.FS.Mkdir(l.o.Quarantine); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	// Zeros at the end are reserved space.
+	for size > pos {
+		n := min(size-pos, copyChunk)
+		dirty, err := nonZero(f, size-n, size)
+		if err != nil {
+			return "", err
+		}
+		if dirty {
+			break
+		}
+		size -= n
+	}
+	name := l.quarantineName(offset, ".tail")
+	out, err := l.o.FS.Create(name, 0)
+	if errors.Is(err, fs.ErrExist) { // recovery was cut short before
+		if out, err = l.o.FS.Open(name, 0); err == nil {
+			err = out.Truncate(0)
+		}
+	}
+	if err != nil {
+		if out != nil {
+			err = errors.Join(err, out.Close())
+		}
+		return "", err
+	}
+	err = copyRange(out, f, pos, size)
+	if err == nil {
+		err = out.Sync()
+	}
+	if err = errors.Join(err, out.Close()); err != nil {
+		return "", err
+	}
+	return name, l.o.FS.SyncDir(l.o.Quarantine)
+}
+
+const copyChunk = 256 << 10
+
+func copyRange(dst, src vfs.File, pos, size int64) error {
+	buf := make([]byte, copyChunk)
+	for at := pos; at < size; {
+		b := buf[:min(size-at, copyChunk)]
+		if _, err := src.ReadAt(b, at); err != nil {
+			return err
+		}
+		if _, err := dst.WriteAt(b, at-pos); err != nil {
+			return err
+		}
+		at += int64(len(b))
+	}
+	return nil
+}
+
+// moveAway takes a segment behind the log's end out of the directory; one without bytes is deleted.
+func (l *Log) moveAway(base, end int64) error {
+	name := fileName(l.o.Dir, base, suffixLog)
+	f, err := l.o.FS.OpenRead(name)
+	if err != nil {
+		return err
+	}
+	size := f.Size()
+	dirty, err := nonZero(f, 0, size)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	for _, suffix := range []string{suffixIndex, suffixTimeIndex} {
+		if err := removeFile(l.o.FS, fileName(l.o.Dir, base, suffix)); err != nil {
+			return err
+		}
+	}
+	if !dirty {
+		return l.o.FS.Remove(name)
+	}
+	if err := l.o.FS.Mkdir(l.o.Quarantine); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	to := l.quarantineName(base, suffixLog)
+	if err := l.o.FS.Rename(name, to); err != nil {
+		return err
+	}
+	if err := l.o.FS.SyncDir(l.o.Quarantine); err != nil {
+		return err
+	}
+	if l.o.Events.TailCut != nil {
+		l.o.Events.TailCut(l.o.TopicPartition, end, name, 0, size, to)
+	}
+	return nil
+}
+
+// nonZero reports whether any byte of f in [pos, size) is not zero.
+func nonZero(f vfs.File, pos, size int64) (yes bool, err error) {
+	defer vfs.Catch(vfs.Arm(), f, &err)
+	var buf []byte
+	for pos < size {
+		n := min(size-pos, copyChunk)
+		b, err := f.Window(pos, int(n), &buf)
+		if err != nil {
+			return false, err
+		}
+		if !allZero(b) {
+			return true, nil
+		}
+		pos += n
+	}
+	return false, nil
+}
+
+func allZero(b []byte) bool {
+	for len(b) >= 8 {
+		if b[0]|b[1]|b[2]|b[3]|b[4]|b[5]|b[6]|b[7] != 0 {
+			return false
+		}
+		b = b[8:]
+	}
+	for _, c := range b {
+		if c != 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,245 @@
+package stream
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/runnelmq/runnel/internal/batch"
+	"github.com/runnelmq/runnel/internal/broker"
+	"github.com/runnelmq/runnel/internal/kafka"
+)
+
+// route is a topic as a producer sees it.
+type route struct {
+	t     *broker.Topic
+	lanes atomic.Pointer[[]*lane]
+}
+
+// lane is a producer's way into one partition. Its lock is held from the first byte of a batch to its offset, so that sequences, records of a named
+// producer and promises have one order.
+type lane struct {
+	p  *broker.Partition
+	mu struct {
+		sync.Mutex
+		b        batch.Builder
+		buf      []byte
+		sequence int32         // of the next batch
+		state    *broker.State // of a named producer
+		missed   missed
+		headers  []Header
+		number   [8]byte
+	}
+}
+
+// missed is the first record of a named producer that was not written. Later sequences of the partition are refused until it has been sent again, or
+// until the caller has asked for LastSequence: were they written, a retry of the missed record would be taken for a duplicate, and be lost.
+type missed struct {
+	sequence int64 // 0: none
+	err      error
+}
+
+// note remembers the outcome of a record that has a sequence.
+func (m *missed) note(sequence int64, err error) {
+	switch {
+	case sequence == 0:
+	case err == nil && sequence >= m.sequence:
+		*m = missed{}
+	case err != nil && (m.sequence == 0 || sequence < m.sequence):
+		*m = missed{sequence, err}
+	}
+}
+
+// refuse returns an error for a sequence behind the missed one.
+func (m *missed) refuse(sequence int64) error {
+	if m.sequence == 0 || sequence <= m.sequence {
+		return nil
+	}
+	return fmt.Errorf("sequence %d before it was not written: %w", m.sequence, m.err)
+}
+
+// maxKept is the capacity of an encoding buffer that is kept between calls.
+const maxKept = 256 << 10
+
+// lane finds the way of a record.
+func (p *producer) lane(r *Record) (*lane, error) {
+	if p.closed.Load() {
+		return nil, kafka.ErrClosed
+	}
+	rt := p.recent.Load()
+	if rt == nil || rt.t.Name() != r.Topic || rt.t.Deleted() {
+		var err error
+		if rt, err = p.findRoute(r.Topic); err != nil {
+			return nil, err
+		}
+		p.recent.Store(rt)
+	}
+	lanes := *rt.lanes.Load()
+	if n := len(rt.t.Partitions()); n != len(lanes) {
+		lanes = p.widen(rt)
+	}
+	n := p.c.Partitioner.Partition(r, len(lanes))
+	if n < 0 || int(n) >= len(lanes) {
+		return nil, fmt.Errorf("%w: %s-%d, the topic has %d partitions", kafka.ErrUnknownTopic, r.Topic, n, len(lanes))
+	}
+	return lanes[n], nil
+}
+
+// laneOf is the way into a partition.
+func (p *producer) laneOf(bp *broker.Partition) (*lane, error) {
+	rt, err := p.findRoute(bp.TopicPartition().Topic)
+	if err != nil {
+		return nil, err
+	}
+	lanes := *rt.lanes.Load()
+	if n := bp.TopicPartition().Partition; int(n) >= len(lanes) {
+		lanes = p.widen(rt)
+	}
+	return lanes[bp.TopicPartition().Partition], nil
+}
+
+func (p *producer) findRoute(topic string) (*route, error) {
+	if v, ok := p.routes.Load(topic); ok {
+		if rt := v.(*route); !rt.t.Deleted() {
+			return rt, nil
+		}
+	}
+	t, err := p.e.topic(topic)
+	if err != nil {
+		return nil, err
+	}
+	p.routing.Lock()
+	defer p.routing.Unlock()
+	if v, ok := p.routes.Load(topic); ok && v.(*route).t == t {
+		return v.(*route), nil
+	}
+	rt := &route{t: t}
+	rt.lanes.Store(&[]*lane{})
+	p.routes.Store(topic, rt)
+	return rt, nil
+}
+
+// widen gives a route the lanes of partitions that it does not know.
+func (p *producer) widen(rt *route) []*lane {
+	p.routing.Lock()
+	defer p.routing.Unlock()
+	parts := rt.t.Partitions()
+	lanes := append([]*lane(nil), *rt.lanes.Load()...)
+	for _, bp := range parts[min(len(lanes), len(parts)):] {
+		lanes = append(lanes, &lane{p: bp})
+	}
+	rt.lanes.Store(&lanes)
+	return lanes
+}
+
+// millis is a record's timestamp; now is the clock of its batch.
+func millis(r *Record, now int64) (int64, error) {
+	if r.Timestamp.IsZero() {
+		return now, nil
+	}
+	ms := r.Timestamp.UnixMilli()
+	if ms < 0 {
+		return 0, fmt.Errorf("%w: timestamp %v is before 1970", kafka.ErrInvalidRecord, r.Timestamp)
+	}
+	return ms, nil
+}
+
+// open begins a batch in the lane, which is locked, and reads a named producer's state, which stays locked until done.
+func (p *producer) open(ln *lane) error {
+	ln.mu.b.Reset(ln.mu.buf)
+	if p.name == nil {
+		return nil
+	}
+	if ln.mu.state == nil {
+		st, err := p.name.State(ln.p, p.epoch)
+		if err != nil {
+			return err
+		}
+		ln.mu.state = st
+	}
+	ln.mu.state.Lock()
+	if _, err := p.name.Live(p.epoch); err != nil {
+		ln.mu.state.Unlock()
+		return err
+	}
+	return nil
+}
+
+// done ends what open began.
+func (p *producer) done(ln *lane) {
+	if p.name != nil && ln.mu.state != nil {
+		ln.mu.state.Unlock()
+	}
+	if cap(ln.mu.buf) > maxKept {
+		ln.mu.buf = nil
+	}
+}
+
+// errDuplicate says that a record of a named producer is there already.
+var errDuplicate = errors.New("duplicate")
+
+// add encodes a record into the lane's open batch. It returns the record's timestamp. last is the sequence before it.
+func (p *producer) add(ln *lane, r *Record, now, last int64) (ms int64, err error) {
+	if ms, err = millis(r, now); err != nil {
+		return 0, err
+	}
+	if r.Acks < AcksDefault || r.Acks > AcksSynced {
+		return 0, fmt.Errorf("%w: Acks is %v", kafka.ErrInvalidRecord, r.Acks)
+	}
+	headers := r.Headers
+	if p.name != nil {
+		headers = ln.withoutSequence(headers)
+	}
+	switch {
+	case r.Sequence == 0:
+	case p.name == nil || r.Sequence < 0:
+		return 0, fmt.Errorf("%w: Sequence %d (of a named producer, above 0)", kafka.ErrInvalidRecord, r.Sequence)
+	case r.Sequence <= last:
+		return ms, errDuplicate
+	case ln.mu.missed.refuse(r.Sequence) != nil:
+		return 0, ln.mu.missed.refuse(r.Sequence)
+	default:
+		binary.BigEndian.PutUint64(ln.mu.number[:], uint64(r.Sequence))
+		ln.mu.headers = append(append(ln.mu.headers[:0], headers...), Header{Key: broker.SequenceHeader, Value: ln.mu.number[:]})
+		headers = ln.mu.headers
+	}
+	limit := min(p.limit, ln.p.Topic().MaxMessageBytes())
+	if size := ln.mu.b.SizeOf(ms, r.Key, r.Value, headers); batch.HeaderSize+size > limit {
+		return 0, fmt.Errorf("%w: %d bytes in a batch of its own, the limit is %d", kafka.ErrRecordTooLarge, batch.HeaderSize+size, limit)
+	}
+	ln.mu.b.Append(ms, r.Key, r.Value, headers)
+	return ms, nil
+}
+
+// withoutSequence leaves out sequences that came with a record from another producer: they are not this one's.
+func (ln *lane) withoutSequence(headers []Header) []Header {
+	foreign := func(h Header) bool { return h.Key == broker.SequenceHeader }
+	if !slices.ContainsFunc(headers, foreign) {
+		return headers
+	}
+	return slices.DeleteFunc(slices.Clone(headers), foreign)
+}
+
+// appended is a batch in the log.
+type appended struct {
+	base  int64
+	epoch int32
+}
+
+// send seals the lane's batch and appends it. sequence is that of the batch's last record that has one, or 0.
+func (p *producer) send(ln *lane, sequence int64) (appended, error) {
+	m := &ln.mu
+	count := int32(m.b.Count())
+	b := m.b.Seal(batch.Stamp{ProducerID: p.id, ProducerEpoch: p.epoch, BaseSequence: m.sequence})
+	m.buf = b[:0]
+	a, err := ln.append(p, b, sequence)
+	if err != nil {
+		return appended{}, err
+	}
+	// A batch that failed used no sequence.
+	m.sequence = (m.sequence + count) & (1<<31 - 1)
+	return appended{a.Base, a.LeaderEpoch}, nil
+}
