@@ -53,9 +53,9 @@ func (m *missed) note(sequence int64, err error) {
 	}
 }
 
-// refuse returns an error for a sequence behind the missed one.
-func (m *missed) refuse(sequence int64) error {
-	if m.sequence == 0 || sequence <= m.sequence {
+// refuse returns an error for a sequence behind the missed one, if that one is not written after all: last is the sequence before.
+func (m *missed) refuse(sequence, last int64) error {
+	if m.sequence == 0 || sequence <= m.sequence || last >= m.sequence {
 		return nil
 	}
 	return fmt.Errorf("sequence %d before it was not written: %w", m.sequence, m.err)
@@ -199,9 +199,10 @@ func (p *producer) add(ln *lane, r *Record, now, last int64) (ms int64, err erro
 		return 0, fmt.Errorf("%w: Sequence %d (of a named producer, above 0)", kafka.ErrInvalidRecord, r.Sequence)
 	case r.Sequence <= last:
 		return ms, errDuplicate
-	case ln.mu.missed.refuse(r.Sequence) != nil:
-		return 0, ln.mu.missed.refuse(r.Sequence)
 	default:
+		if err := ln.mu.missed.refuse(r.Sequence, last); err != nil {
+			return 0, err
+		}
 		binary.BigEndian.PutUint64(ln.mu.number[:], uint64(r.Sequence))
 		ln.mu.headers = append(append(ln.mu.headers[:0], headers...), Header{Key: broker.SequenceHeader, Value: ln.mu.number[:]})
 		headers = ln.mu.headers
