@@ -66,7 +66,7 @@ func (l *Log) WaitDurable(ctx context.Context, upto int64) error {
 	select {
 	case <-r.done:
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return kafka.ContextError(ctx)
 	}
 	return r.err
 }

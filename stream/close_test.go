@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -337,30 +338,32 @@ func TestErrorsDuringCloseTellWhatBecameOfTheRecord(t *testing.T) {
 				value string
 				err   error
 			}
-			results := make(chan outcome, 1000)
+			var results [6][]outcome
+			begun := make(chan struct{})
+			var once sync.Once
 			var wg sync.WaitGroup
-			for k := range 6 {
+			for k := range results {
 				wg.Go(func() {
 					for i := 0; ; i++ {
 						v := strconv.Itoa(round) + "." + strconv.Itoa(k) + "." + strconv.Itoa(i)
 						_, err := p.ProduceSync(context.Background(), &stream.Record{Topic: "a", Value: []byte(v)})
-						results <- outcome{v, err}
+						results[k] = append(results[k], outcome{v, err})
+						once.Do(func() { close(begun) })
 						if err != nil {
 							return
 						}
 					}
 				})
 			}
-			<-results
+			<-begun
 			check(t, eng.Close())
 			wg.Wait()
-			close(results)
 			eng = g.open()
 			there := map[string]bool{}
 			for _, r := range readAll(t, eng, tp("a", 0)) {
 				there[string(r.Value)] = true
 			}
-			for o := range results {
+			for _, o := range slices.Concat(results[:]...) {
 				if o.err == nil && !there[o.value] {
 					t.Fatalf("%s was acknowledged and is not there", o.value)
 				}

@@ -23,8 +23,8 @@ type Options struct {
 	Events Events
 	// ReadOnly opens without writing a byte. In this version: ErrUnsupported.
 	ReadOnly bool
-	// AutoCreate makes topics that are produced to or subscribed to and missing, with this configuration
-	// (auto.create.topics.enable); nil: they are ErrUnknownTopic.
+	// AutoCreate makes topics that are produced to, subscribed to or assigned and missing, with this configuration
+	// (auto.create.topics.enable); nil: they are ErrUnknownTopic, but a subscription waits for them to be made.
 	AutoCreate *TopicConfig
 	// SyncInterval is the time from the first unsynced append to the background sync that covers it; 0: 1 s (flush.ms).
 	SyncInterval time.Duration

@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"path"
@@ -49,6 +50,9 @@ var _ Client = (*Engine)(nil)
 //
 // Other errors: ErrCorrupt if the metadata is missing or damaged, ErrInvalidConfig, those of the file system.
 func Open(dir string, o *Options) (*Engine, error) {
+	if dir == "" {
+		return nil, fmt.Errorf("%w: the directory has no name", kafka.ErrInvalidConfig)
+	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
@@ -168,7 +172,7 @@ func waitFor(ctx context.Context, ended chan struct{}) error {
 	case <-ended:
 		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return kafka.ContextError(ctx)
 	}
 }
 

@@ -44,20 +44,32 @@ func (q *promises) add(p pending) {
 }
 
 func (q *promises) run(ctx context.Context) {
-	defer q.idle.Done()
-	var spare []pending
+	var work, spare []pending
+	i := 0
+	ended := false
+	defer func() {
+		if !ended { // a promise has ended the goroutine (runtime.Goexit): another one goes on behind it
+			q.mu.Lock()
+			q.mu.queue = append(work[i+1:], q.mu.queue...)
+			q.mu.Unlock()
+			go q.run(ctx)
+			return
+		}
+		q.idle.Done()
+	}()
 	for {
 		q.mu.Lock()
-		work := q.mu.queue
+		work = q.mu.queue
 		if len(work) == 0 {
 			q.mu.running = false
 			q.mu.cut(nil)
 			q.mu.Unlock()
+			ended = true
 			return
 		}
 		q.mu.queue = spare[:0]
 		q.mu.Unlock()
-		for i := range work {
+		for i = range work {
 			q.keep(ctx, &work[i])
 		}
 		clear(work)
@@ -88,7 +100,7 @@ func (q *promises) flush(ctx context.Context) error {
 	case <-done:
 		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return kafka.ContextError(ctx)
 	}
 }
 

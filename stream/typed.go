@@ -192,6 +192,29 @@ func (c *TypedConsumer[K, V]) putBack(rs []Record) error {
 	return nil
 }
 
+// PollInto is Poll into dst, whose length is the limit.
+func (c *TypedConsumer[K, V]) PollInto(ctx context.Context, dst []TypedRecord[K, V]) (int, error) {
+	if len(dst) == 0 {
+		return c.Consumer.PollInto(ctx, nil)
+	}
+	rs, err := c.Poll(ctx, len(dst))
+	return copy(dst, rs), err
+}
+
+// CommitRecords is Consumer.CommitRecords.
+func (c *TypedConsumer[K, V]) CommitRecords(ctx context.Context, rs ...TypedRecord[K, V]) error {
+	raw := make([]Record, len(rs))
+	for i := range rs {
+		raw[i] = Record{Topic: rs[i].Topic, Partition: rs[i].Partition, Offset: rs[i].Offset, LeaderEpoch: rs[i].LeaderEpoch}
+	}
+	return c.Consumer.CommitRecords(ctx, raw...)
+}
+
+// Batches is Consumer.Batches. In this version it yields ErrUnsupported.
+func (c *TypedConsumer[K, V]) Batches(context.Context, int, time.Duration) iter.Seq2[[]TypedRecord[K, V], error] {
+	return func(yield func([]TypedRecord[K, V], error) bool) { yield(nil, unsupported("Batches")) }
+}
+
 // Records is Consumer.Records. A *DecodeError is yielded in the place of its record, and the loop goes on.
 func (c *TypedConsumer[K, V]) Records(ctx context.Context) iter.Seq2[TypedRecord[K, V], error] {
 	return func(yield func(TypedRecord[K, V], error) bool) {

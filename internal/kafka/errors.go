@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"context"
 	"errors"
 	"fmt"
 )
@@ -90,6 +91,15 @@ func IsFatal(err error) bool { return has(err, fatal) }
 
 // NeedsAbort reports whether err leaves the open transaction fit for nothing but Abort.
 func NeedsAbort(err error) bool { return has(err, needsAbort) }
+
+// ContextError is why ctx has ended: its error and, if one was given, its cause.
+func ContextError(ctx context.Context) error {
+	err := ctx.Err()
+	if cause := context.Cause(ctx); cause != nil && cause != err {
+		return fmt.Errorf("%w: %w", err, cause)
+	}
+	return err
+}
 
 // OutcomeUnknown marks err as one after which a record may or may not be kept. Both err and ErrOutcomeUnknown match.
 func OutcomeUnknown(err error) error { return &outcomeUnknown{err} }
