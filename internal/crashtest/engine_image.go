@@ -1,0 +1,514 @@
+package crashtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/runnelmq/runnel/internal/vfs"
+	"github.com/runnelmq/runnel/stream"
+)
+
+const (
+	engineDir   = "data"
+	engineGroup = "g"
+)
+
+// engineNames are the names of the named producers that histories use.
+var engineNames = []string{"source-a", "source-b"}
+
+// An engineShape is what a history has drawn once for the whole of it.
+type engineShape struct {
+	SyncInterval time.Duration
+	SyncBytes    int64
+}
+
+// events collects what the engine must not report after a mere crash.
+type events struct {
+	mu struct {
+		sync.Mutex
+		bad []error
+	}
+}
+
+func (e *events) add(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.mu.bad = append(e.mu.bad, err)
+}
+
+func (e *events) err() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return errors.Join(e.mu.bad...)
+}
+
+func (s *engineShape) open(disk *vfs.Sim) (*stream.Engine, *events, error) {
+	ev := &events{}
+	eng, err := stream.Open(engineDir, &stream.Options{
+		FS: disk, SyncInterval: s.SyncInterval, SyncBytes: s.SyncBytes, MinFree: -1,
+		Events: stream.Events{
+			PartitionFailed: func(tp stream.TopicPartition, err error) {
+				ev.add(fmt.Errorf("A1/A2: partition %v failed: %w", tp, err))
+			},
+			StrayDirectory: func(from, to string) { ev.add(fmt.Errorf("A10: directory %s is a stray, now %s", from, to)) },
+			OffsetClamped: func(group string, tp stream.TopicPartition, from, to int64) {
+				ev.add(fmt.Errorf("E3: offset of %s in %v clamped from %d to %d", group, tp, from, to))
+			},
+		},
+	})
+	return eng, ev, err
+}
+
+// An engineImage is a disk after a stop and what the engine on it has to hold.
+type engineImage struct {
+	Shape engineShape
+	Want  engineWant
+	Cut   bool
+	Clean bool // the engine had been closed
+	Depth int
+	Seed  uint64
+
+	disk  *vfs.Sim
+	place string
+}
+
+// takeEngine makes an image; want is called before and after, and keep is as for take.
+func takeEngine(disk *vfs.Sim, want func() engineWant, s engineShape, keep float64, r *rand.Rand, depth int, place string) *engineImage {
+	im := &engineImage{Shape: s, Depth: depth, Seed: r.Uint64()}
+	before := want()
+	if keep > 1 {
+		im.disk = disk.Crash()
+		im.place = place + ", kill"
+	} else {
+		im.disk = disk.Cut(vfs.Cut{Seed: r.Uint64(), Keep: keep})
+		im.Cut = true
+		im.place = fmt.Sprintf("%s, power cut keeping %.2g", place, keep)
+	}
+	after := want()
+	im.Want = merge(&before, &after)
+	return im
+}
+
+func (im *engineImage) check(count *int) error {
+	*count++
+	var inner []*engineImage
+	err := contain(func() error { return im.recover(&inner) })
+	for _, in := range inner {
+		if err != nil {
+			break
+		}
+		err = in.check(count)
+	}
+	if err != nil {
+		return where(im.place, im.Seed, err)
+	}
+	return nil
+}
+
+// recover opens the engine, checks it, lets it live on, and leaves the images taken meanwhile in inner.
+func (im *engineImage) recover(inner *[]*engineImage) (err error) {
+	ctx := context.Background()
+	r := random(im.Seed, 1)
+	eng, ev, err := im.Shape.open(im.disk)
+	if err != nil {
+		return fmt.Errorf("A1/A2: open: %w", err)
+	}
+	w := im.Want.image()
+	defer func() {
+		err = errors.Join(err, eng.Close(), ev.err())
+	}()
+	if err := w.verify(ctx, eng, im.Cut); err != nil {
+		return err
+	}
+	if im.Depth >= 2 || chance(r, 0.3) {
+		return nil
+	}
+
+	// The engine lives on, and stops again. Everything is the driver's own here: no image is taken in the middle of a call.
+	e := &engineLife{eng: eng, w: &w, names: map[string]stream.Producer{}}
+	if err := e.resend(ctx, im.Want.image(), r); err != nil {
+		return err
+	}
+	if chance(r, 0.5) {
+		if err := e.commit(ctx, r); err != nil {
+			return err
+		}
+	}
+	for _, tp := range w.partitions() {
+		if chance(r, 0.5) {
+			continue
+		}
+		acks := stream.AcksWritten
+		if chance(r, 0.3) {
+			acks = stream.AcksSynced
+		}
+		if err := e.produce(ctx, tp, acks, r); err != nil {
+			return err
+		}
+	}
+	*inner = append(*inner, takeEngine(im.disk, w.image, im.Shape, drawKeep(r), r, im.Depth+1, "after recovery"))
+	if chance(r, 0.3) {
+		if err := eng.Close(); err != nil {
+			return fmt.Errorf("F1: close: %w", err)
+		}
+		w.closed()
+		in := takeEngine(im.disk, w.image, im.Shape, drawKeep(r), r, im.Depth+1, "after close")
+		*inner = append(*inner, in)
+	}
+	return nil
+}
+
+// verify checks everything that the engine shows against what it has to hold, and reduces the latter to what is there.
+func (w *engineWant) verify(ctx context.Context, eng *stream.Engine, cut bool) error {
+	infos, err := eng.Admin().Topics(ctx)
+	if err != nil {
+		return fmt.Errorf("A10: topics: %w", err)
+	}
+	there := map[string]int{}
+	for _, info := range infos {
+		if _, known := w.Topics[info.Name]; !known {
+			return fmt.Errorf("A10: topic %s with %d partitions is there (%v)", info.Name, info.Partitions, w)
+		}
+		there[info.Name] = info.Partitions
+	}
+	for _, name := range w.names() {
+		t := w.Topics[name]
+		n, ok := there[name]
+		switch {
+		case !ok && t.Partitions > 0 && !t.Deleting:
+			return fmt.Errorf("A10: topic %s is not there (%v)", name, w)
+		case !ok:
+			delete(w.Topics, name)
+			continue
+		case n != t.Partitions && n != t.Asked:
+			return fmt.Errorf("A10: topic %s has %d partitions (%v)", name, n, w)
+		}
+		if t.Deleting {
+			for i := range t.Parts {
+				p := &t.Parts[i]
+				p.Written, p.Synced, p.May, p.Commit = 0, 0, append(p.May, p.Commit), -1
+			}
+		}
+		t.Parts = t.Parts[:n:n]
+		t.Partitions, t.Asked, t.Deleting = n, 0, false
+		w.Topics[name] = t
+	}
+	tps := w.partitions()
+	if len(tps) == 0 {
+		w.opened()
+		return nil
+	}
+	if err := w.verifyRecords(ctx, eng, tps, cut); err != nil {
+		return err
+	}
+	w.opened()
+	if err := w.verifyOffsets(ctx, eng, tps); err != nil {
+		return err
+	}
+	for _, name := range engineNames {
+		if err := w.verifySequences(ctx, eng, name, tps); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *engineWant) partitions() []stream.TopicPartition {
+	var tps []stream.TopicPartition
+	for _, name := range w.names() {
+		for i := range w.Topics[name].Partitions {
+			tps = append(tps, stream.TopicPartition{Topic: name, Partition: int32(i)})
+		}
+	}
+	return tps
+}
+
+func (w *engineWant) verifyRecords(ctx context.Context, eng *stream.Engine, tps []stream.TopicPartition, cut bool) (err error) {
+	ends, err := eng.Admin().EndOffsets(ctx, tps...)
+	if err != nil {
+		return fmt.Errorf("A1/A2: end offsets: %w", err)
+	}
+	total := 0
+	for _, tp := range tps {
+		p, end := w.part(tp), ends[tp].Offset
+		lower := p.Written
+		if cut {
+			lower = p.Synced
+		}
+		if end < lower || end > int64(len(p.Sent)) {
+			return fmt.Errorf("A1/A2/A3: %v ends at %d, acknowledged is %d, sent is %d", tp, end, lower, len(p.Sent))
+		}
+		total += int(end)
+	}
+	got, err := readAll(ctx, eng, tps, total)
+	if err != nil {
+		return err
+	}
+	for _, tp := range tps {
+		p, end := w.part(tp), ends[tp].Offset
+		if int64(len(got[tp])) != end {
+			return fmt.Errorf("A3: %d records in %v, which ends at %d", len(got[tp]), tp, end)
+		}
+		epoch := int32(0)
+		for i := range got[tp] {
+			r := &got[tp][i]
+			if r.Offset != int64(i) {
+				return fmt.Errorf("A5: record %d of %v is at offset %d", i, tp, r.Offset)
+			}
+			if err := p.Sent[i].matches(r); err != nil {
+				return fmt.Errorf("A3/A4/A6: record %d of %v is not what was sent: %w", i, tp, err)
+			}
+			if r.LeaderEpoch < epoch {
+				return fmt.Errorf("A5: record %d of %v has epoch %d after %d", i, tp, r.LeaderEpoch, epoch)
+			}
+			epoch = r.LeaderEpoch
+		}
+		if epoch > w.Epoch { // of a record in flight
+			w.Epoch, w.Used = epoch, true
+		}
+		p.Sent = p.Sent[:end:end]
+		p.Written, p.Synced = end, min(p.Synced, end)
+	}
+	return nil
+}
+
+// readAll reads n records from the start of partitions, which must be all there are.
+func readAll(ctx context.Context, eng *stream.Engine, tps []stream.TopicPartition, n int) (got map[stream.TopicPartition][]stream.Record, err error) {
+	c, err := eng.NewConsumer(ctx, stream.ConsumerConfig{Reset: stream.ResetNone, MaxWait: -1})
+	if err != nil {
+		return nil, fmt.Errorf("A1/A2: consumer: %w", err)
+	}
+	defer func() { err = errors.Join(err, c.Close(ctx)) }()
+	if err := errors.Join(c.Assign(tps...), c.SeekToStart()); err != nil {
+		return nil, fmt.Errorf("A1/A2: assign: %w", err)
+	}
+	got = map[stream.TopicPartition][]stream.Record{}
+	for {
+		rs, err := c.Poll(ctx, 0)
+		if err != nil {
+			return nil, fmt.Errorf("A1/A2: poll: %w", err)
+		}
+		for _, r := range rs {
+			tp := stream.TopicPartition{Topic: r.Topic, Partition: r.Partition}
+			got[tp] = append(got[tp], r)
+		}
+		if n -= len(rs); len(rs) == 0 || n < 0 {
+			break
+		}
+	}
+	if n != 0 {
+		return nil, fmt.Errorf("A3: there are %d records less than the end offsets say", n)
+	}
+	return got, nil
+}
+
+// verifyOffsets checks the group's offsets. (E3)
+func (w *engineWant) verifyOffsets(ctx context.Context, eng *stream.Engine, tps []stream.TopicPartition) (err error) {
+	c, err := eng.NewConsumer(ctx, stream.ConsumerConfig{Group: engineGroup, ManualCommit: true, MaxWait: -1})
+	if err != nil {
+		return fmt.Errorf("E3: consumer: %w", err)
+	}
+	defer func() { err = errors.Join(err, c.Close(ctx)) }()
+	got, err := c.Committed(ctx, tps...)
+	if err != nil {
+		return fmt.Errorf("E3: committed: %w", err)
+	}
+	for _, tp := range tps {
+		p := w.part(tp)
+		is := int64(-1)
+		if o, ok := got[tp]; ok {
+			is = o.Offset
+		}
+		ok := is == p.Commit
+		for _, may := range p.May {
+			ok = ok || is == may
+		}
+		if !ok {
+			return fmt.Errorf("E3: %v has committed offset %d, acknowledged was %d, in flight %v", tp, is, p.Commit, p.May)
+		}
+		if is > int64(len(p.Sent)) {
+			return fmt.Errorf("E3: %v has committed offset %d behind its end %d", tp, is, len(p.Sent))
+		}
+		p.Commit, p.Asked, p.May = is, -1, nil
+		p.Synced = max(p.Synced, is)
+	}
+	return nil
+}
+
+// verifySequences checks that a named producer's state is that of the log.
+func (w *engineWant) verifySequences(ctx context.Context, eng *stream.Engine, name string, tps []stream.TopicPartition) (err error) {
+	p, err := eng.NewProducer(ctx, stream.ProducerConfig{Name: name})
+	if err != nil {
+		return fmt.Errorf("C1: producer %s: %w", name, err)
+	}
+	defer func() { err = errors.Join(err, p.Close(ctx)) }()
+	for _, tp := range tps {
+		last, err := p.LastSequence(ctx, tp)
+		if err != nil {
+			return fmt.Errorf("C1: last sequence of %s in %v: %w", name, tp, err)
+		}
+		if want := w.part(tp).last(name, int64(len(w.part(tp).Sent))); last != want {
+			return fmt.Errorf("C1: last sequence of %s in %v is %d, in the log it is %d", name, tp, last, want)
+		}
+	}
+	return nil
+}
+
+// opened records a new life: after one that had written and was not closed in order the epoch rises. (A5, A9)
+func (w *engineWant) opened() {
+	w.Must = w.Epoch
+	if w.Used {
+		w.Must++
+	}
+	w.Used = false
+}
+
+// closed records that the engine was closed in order: everything is durable, and the epoch need not rise.
+func (w *engineWant) closed() {
+	w.Used = false
+	for _, tp := range w.partitions() {
+		p := w.part(tp)
+		p.Written = int64(len(p.Sent))
+		p.Synced = p.Written
+	}
+}
+
+// An engineLife is an engine that is driven by one goroutine with nothing in flight between calls.
+type engineLife struct {
+	eng   *stream.Engine
+	w     *engineWant
+	names map[string]stream.Producer
+}
+
+func (e *engineLife) producer(ctx context.Context, name string) (stream.Producer, error) {
+	p := e.names[name]
+	if p != nil {
+		return p, nil
+	}
+	p, err := e.eng.NewProducer(ctx, stream.ProducerConfig{Name: name, Partitioner: stream.ManualPartitioner()})
+	if err != nil {
+		return nil, fmt.Errorf("C1: producer %q: %w", name, err)
+	}
+	e.names[name] = p
+	return p, nil
+}
+
+// receipt checks a receipt for a record that was expected at an offset.
+func (w *engineWant) receipt(tp stream.TopicPartition, offset int64, acks stream.Acks, rc stream.Receipt) error {
+	if rc.Topic != tp.Topic || rc.Partition != tp.Partition || rc.Offset != offset || rc.Duplicate || rc.Acks < acks {
+		return fmt.Errorf("A5/C1: the record for %v at %d with %v got the receipt %+v", tp, offset, acks, rc)
+	}
+	if rc.LeaderEpoch < w.Must {
+		return fmt.Errorf("A5/A9: epoch %d of the new record %d in %v, want at least %d", rc.LeaderEpoch, offset, tp, w.Must)
+	}
+	return nil
+}
+
+// ack records a receipt.
+func (w *engineWant) ack(tp stream.TopicPartition, rc stream.Receipt) {
+	p := w.part(tp)
+	p.Written = max(p.Written, rc.Offset+1)
+	if rc.Acks == stream.AcksSynced {
+		p.Synced = max(p.Synced, rc.Offset+1)
+	}
+	w.Epoch, w.Used = max(w.Epoch, rc.LeaderEpoch), true
+}
+
+// produce sends one record without a name.
+func (e *engineLife) produce(ctx context.Context, tp stream.TopicPartition, acks stream.Acks, r *rand.Rand) error {
+	s := sentRecord{Value: fill(r, r.IntN(600))}
+	return e.send(ctx, tp, s, acks)
+}
+
+func (e *engineLife) send(ctx context.Context, tp stream.TopicPartition, s sentRecord, acks stream.Acks) error {
+	p, err := e.producer(ctx, s.Name)
+	if err != nil {
+		return err
+	}
+	pw := e.w.part(tp)
+	pw.Sent = append(pw.Sent, s)
+	rc, err := p.ProduceSync(ctx, s.record(tp, acks))
+	if err != nil {
+		return fmt.Errorf("A1: produce to %v: %w", tp, err)
+	}
+	if err := e.w.receipt(tp, int64(len(pw.Sent)-1), acks, rc); err != nil {
+		return err
+	}
+	e.w.ack(tp, rc)
+	return nil
+}
+
+func (s *sentRecord) record(tp stream.TopicPartition, acks stream.Acks) *stream.Record {
+	return &stream.Record{Topic: tp.Topic, Partition: tp.Partition, Key: s.Key, Value: s.Value, Sequence: s.Sequence, Acks: acks}
+}
+
+// resend does what a source does after a crash: it sends again what lies above LastSequence, and gets it in once. (C1)
+func (e *engineLife) resend(ctx context.Context, before engineWant, r *rand.Rand) error {
+	for _, tp := range e.w.partitions() {
+		p := e.w.part(tp)
+		n := len(p.Sent)
+		all := before.part(tp).Sent
+		if n > 0 && p.Sent[n-1].Name != "" {
+			s := p.Sent[n-1]
+			pr, err := e.producer(ctx, s.Name)
+			if err != nil {
+				return err
+			}
+			rc, err := pr.ProduceSync(ctx, s.record(tp, stream.AcksWritten))
+			if err != nil || !rc.Duplicate {
+				return fmt.Errorf("C1: sequence %d of %s was in %v and got %+v, error %v", s.Sequence, s.Name, tp, rc, err)
+			}
+		}
+		for _, s := range all[n:] {
+			if s.Name == "" || chance(r, 0.1) {
+				continue // gaps are allowed
+			}
+			acks := stream.AcksWritten
+			if chance(r, 0.2) {
+				acks = stream.AcksSynced
+			}
+			if err := e.send(ctx, tp, s, acks); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// commit commits the end of some partitions: what was recovered may not have been acknowledged as synced, but has to be
+// from now on. (E3)
+func (e *engineLife) commit(ctx context.Context, r *rand.Rand) (err error) {
+	c, err := e.eng.NewConsumer(ctx, stream.ConsumerConfig{Group: engineGroup, ManualCommit: true, MaxWait: -1})
+	if err != nil {
+		return fmt.Errorf("E3: consumer: %w", err)
+	}
+	defer func() { err = errors.Join(err, c.Close(ctx)) }()
+	tps := e.w.partitions()
+	if err := c.Assign(tps...); err != nil {
+		return fmt.Errorf("E3: assign: %w", err)
+	}
+	o := stream.Offsets{}
+	for _, tp := range tps {
+		if chance(r, 0.5) {
+			o[tp] = stream.OffsetMetadata{Offset: int64(len(e.w.part(tp).Sent)), LeaderEpoch: -1}
+		}
+	}
+	if err := c.CommitOffsets(ctx, o); err != nil {
+		return fmt.Errorf("E3: commit: %w", err)
+	}
+	for tp, at := range o {
+		p := e.w.part(tp)
+		p.Commit = at.Offset
+		p.Synced = max(p.Synced, at.Offset)
+	}
+	return nil
+}
+
+// save writes an image to a file of dir and returns its name.
+func (im *engineImage) save(dir string) (string, error) {
+	return saveImage(dir, im.disk, imageFile{Engine: im})
+}
