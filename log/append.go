@@ -1,11 +1,13 @@
 package rlog
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math"
 	"path"
+	"strings"
 
 	"github.com/runnelmq/runnel/index"
 	"github.com/runnelmq/runnel/internal/batch"
@@ -171,7 +173,23 @@ func (l *Log) makeDir() error {
 	return fsys.SyncDir(path.Dir(dir))
 }
 
-func metadataText(id string) string { return "version: 0\ntopic_id: " + id + "\n" }
+const (
+	metadataPrefix = "version: 0\ntopic_id: "
+	metadataID     = 22 // characters: 16 bytes in base64
+)
+
+func metadataText(id string) string { return metadataPrefix + id + "\n" }
+
+// parseMetadata returns the id in the text of partition.metadata, if it is whole.
+func parseMetadata(text string) (id string, ok bool) {
+	rest, ok := strings.CutPrefix(text, metadataPrefix)
+	if !ok || len(rest) < metadataID {
+		return "", false
+	}
+	id = rest[:metadataID]
+	_, err := base64.RawURLEncoding.DecodeString(id)
+	return id, err == nil
+}
 
 // Reservation grows by doubling between these bounds: an idle partition costs little, a busy one few system calls.
 const (

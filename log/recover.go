@@ -57,8 +57,8 @@ func (l *Log) list() (c contents, err error) {
 	if err != nil {
 		return c, err
 	}
-	// A crash can leave the file missing or torn before anything was acknowledged; another id is never a crash.
-	if text := metadataText(l.o.TopicID); len(have) == len(text) && string(have) != text {
+	// A crash can leave the file missing, torn or zero before anything was acknowledged; another id is never a crash.
+	if id, ok := parseMetadata(string(have)); ok && id != l.o.TopicID {
 		return c, fmt.Errorf("%s: %w", l.o.Dir, ErrStray)
 	}
 	for _, i := range infos {
