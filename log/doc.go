@@ -49,7 +49,8 @@
 // # Locks
 //
 // Log.mu (appends, producer state) is taken before segment.mu (opening and loading of a sealed segment); flush.mu (rounds of the
-// group commit) is taken alone. None is held while waiting for a sync that another goroutine makes. Readers take none of them, except the first
+// group commit) is taken alone. Sealing a segment holds Log.mu while it waits for its turn to
+// sync; leaders take no lock while they have theirs. Readers take none of them, except the first
 // that touches a sealed segment, and one that finds an index wrong.
 //
 // # Not promised

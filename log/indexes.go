@@ -72,9 +72,11 @@ func (l *Log) rebuild(s *segment, f vfs.File, reason error) (*indexes, error) {
 		t.closeTimes()
 	}
 	t.written.Store(limit)
-	if err := t.writeIndexes(l.o.FS, false); err != nil {
-		// Hints: without the files the next Open does this again.
-		reason = errors.Join(reason, err)
+	if !l.closing.Load() {
+		if err := t.writeIndexes(l.o.FS, false); err != nil {
+			// Hints: without the files the next Open does this again.
+			reason = errors.Join(reason, err)
+		}
 	}
 	s.saved = t.saved
 	if l.o.Events.IndexRebuilt != nil {

@@ -96,6 +96,7 @@ type Log struct {
 	// into a new segment.
 	segments atomic.Pointer[row]
 	failure  atomic.Pointer[failure]
+	closing  atomic.Bool // readers write no index files any more
 
 	// mu is held by the one writer.
 	mu struct {
@@ -181,6 +182,7 @@ func (l *Log) Close() (end int64, err error) {
 		return l.EndOffset(), kafka.ErrClosed
 	}
 	l.mu.closed = true
+	l.closing.Store(true)
 	r := l.segments.Load()
 	if err = l.Err(); err == nil && l.mu.marked && r.active != nil {
 		err = l.closeActive(r.active)
@@ -208,6 +210,7 @@ func (l *Log) Abandon() {
 		return
 	}
 	l.mu.closed = true
+	l.closing.Store(true)
 	l.segments.Load().tree.Ascend(func(s *segment) bool { s.release(); return true })
 }
 

@@ -50,8 +50,8 @@ func (l *Log) seal(s *segment) error {
 		s.reserved = end
 	}
 	// The data first: the indexes are hints about it.
-	if err := l.syncFile(f); err != nil {
-		return l.fail(err)
+	if err := l.syncAlone(f); err != nil {
+		return err
 	}
 	s.closeTimes()
 	if err := s.writeIndexes(l.o.FS, true); err != nil {
@@ -68,6 +68,20 @@ func (s *segment) closeTimes() {
 	if s.maxTime.Timestamp >= 0 {
 		s.indexes.Load().times.Append(s.maxTime.Timestamp, s.maxTime.Offset)
 	}
+}
+
+// syncAlone syncs a file that leaders may be syncing too, one after the other: of two syncs that run beside each other the kernel tells only one of an error,
+// and a sync after one that failed says nothing.
+func (l *Log) syncAlone(f vfs.File) error {
+	l.flush.running <- struct{}{}
+	defer func() { <-l.flush.running }()
+	if err := l.Err(); err != nil {
+		return err
+	}
+	if err := l.syncFile(f); err != nil {
+		return l.fail(err)
+	}
+	return nil
 }
 
 func (l *Log) syncFile(f vfs.File) error {

@@ -67,12 +67,13 @@ type Txn interface {
 // Consumer reads records, in order within each partition.
 type Consumer interface {
 	// Poll returns up to max records. It blocks until there is one, until ConsumerConfig.MaxWait has passed (none, and no error), or
-	// until ctx ends (its error). A failed Poll moved no position. max below 1 means 500 (max.poll.records).
+	// until ctx ends (its error). A failed Poll moved no position. max below 1 means 500 (max.poll.records);
+	// above 10000 it is 10000.
 	Poll(ctx context.Context, max int) ([]Record, error)
 	// PollInto is Poll into dst, whose length is the limit.
 	PollInto(ctx context.Context, dst []Record) (int, error)
-	// Records yields records until ctx ends or the consumer is closed. A *PartitionError is yielded and the loop goes on; the error of ctx is
-	// yielded last. Records that were fetched but not yielded when the loop is left are delivered again by the next call.
+	// Records yields records until ctx ends, the consumer is closed or it has no subscription; that error is yielded last. Every other error is
+	// yielded and the loop goes on. Records that were fetched but not yielded when the loop is left are delivered again by the next call.
 	Records(ctx context.Context) iter.Seq2[Record, error]
 	// Batches yields slices of up to max records. In this version it yields ErrUnsupported.
 	Batches(ctx context.Context, max int, wait time.Duration) iter.Seq2[[]Record, error]

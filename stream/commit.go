@@ -12,9 +12,6 @@ import (
 
 // commitDue makes the automatic commit if its interval has passed: of what earlier polls have handed over.
 func (c *consumer) commitDue(ctx context.Context) error {
-	if c.c.ManualCommit || c.c.Group == "" {
-		return nil
-	}
 	c.mu.Lock()
 	due := time.Since(c.mu.lastCommit) >= c.c.CommitInterval
 	c.mu.Unlock()
@@ -24,8 +21,17 @@ func (c *consumer) commitDue(ctx context.Context) error {
 	return c.autoCommit(ctx)
 }
 
-// autoCommit commits positions that lie above what is committed: an automatic commit never goes back. c.polling is held.
+// autoCommit commits positions that lie above what is committed, if commits are automatic: one never goes back, and they run one at a time.
 func (c *consumer) autoCommit(ctx context.Context) error {
+	if c.c.ManualCommit || c.c.Group == "" {
+		return nil
+	}
+	select {
+	case c.commits <- struct{}{}:
+		defer func() { <-c.commits }()
+	case <-ctx.Done():
+		return kafka.ContextError(ctx)
+	}
 	c.mu.Lock()
 	c.mu.lastCommit = time.Now()
 	var cs []broker.Commit
@@ -42,8 +48,8 @@ func (c *consumer) autoCommit(ctx context.Context) error {
 	c.mu.Unlock()
 	// A partition that cannot be made durable keeps no other from being committed; its own reader will hear of it.
 	good := cs[:0]
-	for _, o := range cs {
-		err := o.Partition.WaitDurable(ctx, o.Offset)
+	for i, err := range broker.WaitDurable(ctx, cs) {
+		o := cs[i]
 		if err == nil {
 			good = append(good, o)
 			continue

@@ -17,7 +17,7 @@ import (
 type Options struct {
 	// FS is the file system; nil: this machine's. Usable only inside this module.
 	FS vfs.FS
-	// Logger gets state transitions, never a line per record; nil: silent.
+	// Logger gets state transitions, never a line per record; nil: silent. Its handler must not call the engine.
 	Logger *slog.Logger
 	// Events are called when something happened that an operator should know.
 	Events Events
@@ -162,7 +162,7 @@ type ProducerConfig struct {
 	Linger time.Duration
 	// MaxBlock is how long a call waits for buffer memory; 0: 60 s (max.block.ms). In this version nothing is buffered.
 	MaxBlock time.Duration
-	// DeliveryTimeout is how long a record may take in all; 0: 120 s (delivery.timeout.ms). In this version delivery is bounded by ctx only.
+	// DeliveryTimeout is how long a record may take in all; 0: 120 s (delivery.timeout.ms). In this version delivery is bounded by ctx only: ErrUnsupported.
 	DeliveryTimeout time.Duration
 	// TransactionTimeout is how long a transaction may stay open (transaction.timeout.ms). In this version: ErrUnsupported.
 	TransactionTimeout time.Duration
@@ -190,6 +190,7 @@ func (c *ProducerConfig) Validate() error {
 	}{
 		{c.TransactionalID != "" || c.TransactionTimeout != 0, "transactions"},
 		{c.Linger > 0, "Linger"},
+		{c.DeliveryTimeout > 0, "DeliveryTimeout"},
 		{c.Compression != CompressionNone, "Compression"},
 		{len(c.Interceptors) > 0, "Interceptors"},
 	} {
@@ -270,15 +271,16 @@ type ConsumerConfig struct {
 	Isolation Isolation
 	// Visibility says when a record is seen.
 	Visibility Visibility
-	// Borrow hands out bytes of the log itself, the slice of Poll included: valid until the next poll or Close.
+	// Borrow hands out bytes of the log itself, the slice of Poll included: valid until the next poll or Close, or until the partition is given up or
+	// its position is set. A poll takes at most one batch of each partition then.
 	Borrow bool
 	// ManualCommit turns automatic commits off (enable.auto.commit=false).
 	ManualCommit bool
 	// CommitInterval is the time between automatic commits, looked at by polls; 0: 5 s (auto.commit.interval.ms).
 	CommitInterval time.Duration
-	// MaxPollInterval is the time within which a member has to poll (max.poll.interval.ms). In this version: not looked at.
+	// MaxPollInterval is the time within which a member has to poll (max.poll.interval.ms). In this version: ErrUnsupported.
 	MaxPollInterval time.Duration
-	// SessionTimeout is the time without a heartbeat after which a member is gone (session.timeout.ms). Native members have no heartbeats.
+	// SessionTimeout is the time without a heartbeat after which a member is gone (session.timeout.ms). In this version: ErrUnsupported.
 	SessionTimeout time.Duration
 	// MaxWait is how long a poll waits for a record; 0: 500 ms (fetch.max.wait.ms); negative: not at all.
 	MaxWait time.Duration
@@ -300,6 +302,8 @@ func (c *ConsumerConfig) Validate() error {
 		what string
 	}{
 		{c.InstanceID != "", "InstanceID"},
+		{c.MaxPollInterval > 0, "MaxPollInterval"},
+		{c.SessionTimeout > 0, "SessionTimeout"},
 		{c.MinBytes > 1, "MinBytes above 1"},
 		{len(c.Assignors) > 0, "Assignors"},
 		{c.Listener != nil, "Listener"},

@@ -21,7 +21,8 @@ const (
 	defaultCommitInterval = 5 * time.Second
 	defaultMaxWait        = 500 * time.Millisecond
 	defaultMaxBytes       = 50 << 20
-	defaultMaxRecords     = 500 // max.poll.records
+	defaultMaxRecords     = 500    // max.poll.records
+	maxRecords            = 10_000 // of one Poll
 )
 
 // consumer implements Consumer on an engine.
@@ -29,8 +30,9 @@ type consumer struct {
 	e *Engine
 	c ConsumerConfig
 
-	// polling is held by the call that polls or commits for a poll: one at a time. Taken before mu.
-	polling sync.Mutex
+	polling chan struct{} // has room for the call that polls
+	commits chan struct{} // has room for the automatic commit that runs
+	closing chan struct{} // closed when Close begins
 	waiter  *broker.Waiter
 	timer   wheel.Timer
 	ended   chan struct{} // closed when Close has ended
@@ -75,7 +77,8 @@ func (e *Engine) NewConsumer(ctx context.Context, c ConsumerConfig) (Consumer, e
 	if c.MaxBytes == 0 {
 		c.MaxBytes = defaultMaxBytes
 	}
-	co := &consumer{e: e, c: c, waiter: broker.NewWaiter(), ended: make(chan struct{})}
+	co := &consumer{e: e, c: c, waiter: broker.NewWaiter(),
+		polling: make(chan struct{}, 1), commits: make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{})}
 	co.timer.Init(co.waiter.Wake)
 	co.mu.lastCommit = time.Now()
 	if err := e.register(co); err != nil {
@@ -122,6 +125,9 @@ func (c *consumer) SubscribeRegexp(re *regexp.Regexp) error {
 }
 
 func (c *consumer) Unsubscribe() error {
+	if err := c.autoCommit(context.Background()); err != nil {
+		return err
+	}
 	if err := c.lock(); err != nil {
 		return err
 	}
@@ -140,6 +146,10 @@ func (c *consumer) leaveGroup() {
 }
 
 func (c *consumer) subscribe(s subscription) (err error) {
+	// What is given up is committed first.
+	if err := c.autoCommit(context.Background()); err != nil {
+		return err
+	}
 	if err := c.lock(); err != nil {
 		return err
 	}
@@ -214,6 +224,9 @@ func (c *consumer) Assign(tps ...TopicPartition) error {
 			return err
 		}
 		ps = append(ps, p)
+	}
+	if err := c.autoCommit(context.Background()); err != nil {
+		return err
 	}
 	if err := c.lock(); err != nil {
 		return err
@@ -337,14 +350,17 @@ func (c *consumer) Close(ctx context.Context) error {
 	}
 	defer close(c.ended)
 	c.mu.closed = true
+	close(c.closing)
 	c.waiter.Wake()
 	c.mu.Unlock()
-	// A poll that is running sees closed and leaves.
-	c.polling.Lock()
-	defer c.polling.Unlock()
+	// A poll that is running sees closed and leaves; its records are handed over before.
 	var err error
-	if !c.c.ManualCommit && c.c.Group != "" {
+	select {
+	case c.polling <- struct{}{}:
+		defer c.polled()
 		err = c.autoCommit(ctx)
+	case <-ctx.Done():
+		err = kafka.ContextError(ctx)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

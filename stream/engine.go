@@ -15,6 +15,7 @@ import (
 	"github.com/runnelmq/runnel/internal/broker"
 	"github.com/runnelmq/runnel/internal/kafka"
 	"github.com/runnelmq/runnel/internal/vfs"
+	"github.com/runnelmq/runnel/internal/wheel"
 )
 
 // Defaults of Options.
@@ -153,8 +154,11 @@ func (e *Engine) Close() error {
 	clients := slices.Collect(maps.Keys(e.mu.clients))
 	e.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(context.Background(), e.o.CloseTimeout)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	timeout := wheel.NewTimer(func() { cancel(fmt.Errorf("%w: Options.CloseTimeout has passed", kafka.ErrTimeout)) })
+	e.b.Wheel().Schedule(timeout, e.o.CloseTimeout)
+	defer e.b.Wheel().Cancel(timeout)
 	var errs []error
 	for _, c := range clients {
 		errs = append(errs, c.Close(ctx))

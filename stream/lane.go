@@ -42,10 +42,10 @@ type missed struct {
 	err      error
 }
 
-// note remembers the outcome of a record that has a sequence.
+// note remembers the outcome of a record that has a sequence. One that can never be written is a gap, and holds nothing back.
 func (m *missed) note(sequence int64, err error) {
 	switch {
-	case sequence == 0:
+	case sequence == 0 || errors.Is(err, kafka.ErrRecordTooLarge) || errors.Is(err, kafka.ErrInvalidRecord):
 	case err == nil && sequence >= m.sequence:
 		*m = missed{}
 	case err != nil && (m.sequence == 0 || sequence < m.sequence):
@@ -101,25 +101,36 @@ func (p *producer) laneOf(bp *broker.Partition) (*lane, error) {
 	return lanes[bp.TopicPartition().Partition], nil
 }
 
+// findRoute returns the route to a topic. There is one for each life of a topic: two would begin their sequences twice.
 func (p *producer) findRoute(topic string) (*route, error) {
-	if v, ok := p.routes.Load(topic); ok {
-		if rt := v.(*route); !rt.t.Deleted() {
+	if v, ok := p.routes.Load(topic); ok && !v.(*route).t.Deleted() {
+		return v.(*route), nil
+	}
+	for {
+		t, err := p.e.topic(topic)
+		if err != nil {
+			return nil, err
+		}
+		if rt := p.addRoute(t); rt != nil {
 			return rt, nil
 		}
 	}
-	t, err := p.e.topic(topic)
-	if err != nil {
-		return nil, err
-	}
+}
+
+// addRoute returns the route to a topic, and nil if the topic has been deleted meanwhile.
+func (p *producer) addRoute(t *broker.Topic) *route {
 	p.routing.Lock()
 	defer p.routing.Unlock()
-	if v, ok := p.routes.Load(topic); ok && v.(*route).t == t {
-		return v.(*route), nil
+	if v, ok := p.routes.Load(t.Name()); ok && !v.(*route).t.Deleted() {
+		return v.(*route)
+	}
+	if t.Deleted() {
+		return nil
 	}
 	rt := &route{t: t}
 	rt.lanes.Store(&[]*lane{})
-	p.routes.Store(topic, rt)
-	return rt, nil
+	p.routes.Store(t.Name(), rt)
+	return rt
 }
 
 // widen gives a route the lanes of partitions that it does not know.
@@ -135,10 +146,13 @@ func (p *producer) widen(rt *route) []*lane {
 	return lanes
 }
 
-// millis is a record's timestamp; now is the clock of its batch.
-func millis(r *Record, now int64) (int64, error) {
+// millis is a record's timestamp: its own, or the clock of its batch, which is read when it is first needed.
+func (p *producer) millis(r *Record, now *int64) (int64, error) {
 	if r.Timestamp.IsZero() {
-		return now, nil
+		if *now == 0 {
+			*now = p.e.b.Now().UnixMilli()
+		}
+		return *now, nil
 	}
 	ms := r.Timestamp.UnixMilli()
 	if ms < 0 {
@@ -182,8 +196,8 @@ func (p *producer) done(ln *lane) {
 var errDuplicate = errors.New("duplicate")
 
 // add encodes a record into the lane's open batch. It returns the record's timestamp. last is the sequence before it.
-func (p *producer) add(ln *lane, r *Record, now, last int64) (ms int64, err error) {
-	if ms, err = millis(r, now); err != nil {
+func (p *producer) add(ln *lane, r *Record, now *int64, last int64) (ms int64, err error) {
+	if ms, err = p.millis(r, now); err != nil {
 		return 0, err
 	}
 	if r.Acks < AcksDefault || r.Acks > AcksSynced {
@@ -239,6 +253,9 @@ func (p *producer) send(ln *lane, sequence int64) (appended, error) {
 	a, err := ln.append(p, b, sequence)
 	if err != nil {
 		return appended{}, err
+	}
+	if a.Duplicate {
+		return appended{}, fmt.Errorf("%w: the log has a batch with sequence %d already", kafka.ErrOutOfOrderSequence, m.sequence)
 	}
 	// A batch that failed used no sequence.
 	m.sequence = (m.sequence + count) & (1<<31 - 1)

@@ -14,8 +14,11 @@ func (c *consumer) Poll(ctx context.Context, max int) ([]Record, error) {
 	if max < 1 {
 		max = defaultMaxRecords
 	}
-	c.polling.Lock()
-	defer c.polling.Unlock()
+	max = min(max, maxRecords)
+	if err := c.turnToPoll(ctx); err != nil {
+		return nil, err
+	}
+	defer c.polled()
 	if len(c.scratch) < max {
 		c.scratch = make([]Record, max)
 	}
@@ -29,10 +32,31 @@ func (c *consumer) Poll(ctx context.Context, max int) ([]Record, error) {
 }
 
 func (c *consumer) PollInto(ctx context.Context, dst []Record) (int, error) {
-	c.polling.Lock()
-	defer c.polling.Unlock()
+	if err := c.turnToPoll(ctx); err != nil {
+		return 0, err
+	}
+	defer c.polled()
 	return c.pollInto(ctx, dst)
 }
+
+// turnToPoll waits until no other call polls. A channel and no lock: it is held across a wait.
+func (c *consumer) turnToPoll(ctx context.Context) error {
+	select {
+	case c.polling <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case c.polling <- struct{}{}:
+		return nil
+	case <-c.closing:
+		return kafka.ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (c *consumer) polled() { <-c.polling }
 
 // pollInto is poll that hands over what it returns.
 func (c *consumer) pollInto(ctx context.Context, dst []Record) (int, error) {
@@ -56,6 +80,12 @@ func (c *consumer) poll(ctx context.Context, dst []Record) (int, error) {
 		return 0, err
 	}
 	c.mu.body = nil // who polls again is done with it
+	for _, t := range c.mu.tracks {
+		if t.next != t.position { // a loop around this poll has fetched ahead: what it has not yielded is read now
+			t.moveTo(t.position, t.epoch)
+			t.seeks++
+		}
+	}
 	c.mu.Unlock()
 	if err := c.commitDue(ctx); err != nil {
 		return 0, err
@@ -164,10 +194,14 @@ func (c *consumer) await(ctx context.Context, dst []Record) (int, error) {
 func (c *consumer) watch() []*track {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	var watched []*track
 	for _, t := range c.mu.tracks {
-		t.p.Watch(c.waiter)
+		if !t.idle() { // Resume and Seek wake the waiter themselves
+			t.p.Watch(c.waiter)
+			watched = append(watched, t)
+		}
 	}
-	return c.mu.tracks
+	return watched
 }
 
 // recordsAtOnce is how many records Records fetches at a time.
@@ -179,8 +213,7 @@ func (c *consumer) Records(ctx context.Context) iter.Seq2[Record, error] {
 		for {
 			runs, err := c.fetch(ctx, buf[:])
 			if err != nil {
-				var part *PartitionError
-				if again := errors.As(err, &part); !yield(Record{}, err) || !again {
+				if !yield(Record{}, err) || ctx.Err() != nil || errors.Is(err, kafka.ErrClosed) || errors.Is(err, kafka.ErrNoSubscription) {
 					return
 				}
 				continue
@@ -201,8 +234,10 @@ type run struct {
 
 // fetch is PollInto that hands nothing over.
 func (c *consumer) fetch(ctx context.Context, dst []Record) ([]run, error) {
-	c.polling.Lock()
-	defer c.polling.Unlock()
+	if err := c.turnToPoll(ctx); err != nil {
+		return nil, err
+	}
+	defer c.polled()
 	_, err := c.poll(ctx, dst)
 	return slices.Clone(c.runs), err
 }

@@ -100,22 +100,30 @@ func (p *producer) sendShare(ctx context.Context, s *share, rs []Record, out []R
 			err = p.open(ln)
 		}
 		if err != nil {
-			for _, i := range todo {
-				out[i].Err = err
-				ln.mu.missed.note(rs[i].Sequence, err)
-			}
+			p.failRest(ln, todo, rs, out, err)
 			return
 		}
-		todo = p.sendBatch(s, todo, rs, out)
+		todo, err = p.sendBatch(s, todo, rs, out)
 		p.done(ln)
+		if err != nil {
+			// What follows would stand before what failed if that is sent again.
+			p.failRest(ln, todo, rs, out, err)
+			return
+		}
 	}
 }
 
-// sendBatch fills one batch from todo, appends it, and returns what is left.
-func (p *producer) sendBatch(s *share, todo []int, rs []Record, out []Result) (left []int) {
+func (p *producer) failRest(ln *lane, todo []int, rs []Record, out []Result, err error) {
+	for _, i := range todo {
+		out[i].Err = err
+		ln.mu.missed.note(rs[i].Sequence, err)
+	}
+}
+
+// sendBatch fills one batch from todo, appends it, and returns what is left, and the error of the batch.
+func (p *producer) sendBatch(s *share, todo []int, rs []Record, out []Result) (left []int, err error) {
 	ln := s.ln
-	now := p.e.b.Now().UnixMilli()
-	var last int64
+	var now, last int64
 	if ln.mu.state != nil {
 		last = ln.mu.state.Last()
 	}
@@ -130,7 +138,7 @@ func (p *producer) sendBatch(s *share, todo []int, rs []Record, out []Result) (l
 		}
 		todo = todo[1:]
 		acks := p.acks(r)
-		ms, err := p.add(ln, r, now, last)
+		ms, err := p.add(ln, r, &now, last)
 		switch {
 		case err == errDuplicate && r.Sequence > before:
 			again = append(again, i)
@@ -150,7 +158,7 @@ func (p *producer) sendBatch(s *share, todo []int, rs []Record, out []Result) (l
 		}
 	}
 	if len(in) == 0 {
-		return todo
+		return todo, nil
 	}
 	sequence := last
 	if last == before {
@@ -177,5 +185,5 @@ func (p *producer) sendBatch(s *share, todo []int, rs []Record, out []Result) (l
 	if err == nil && synced {
 		s.upto = max(s.upto, a.base+int64(len(in)))
 	}
-	return todo
+	return todo, err
 }

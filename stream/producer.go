@@ -22,8 +22,6 @@ type producer struct {
 	name  *broker.Name // nil without a name
 	limit int          // of a record in a batch of its own
 
-	// sending is held for reading while Produce hands a promise over, for writing by Close to set closed.
-	sending sync.RWMutex
 	closed  atomic.Bool
 	ended   chan struct{}         // closed when Close has ended
 	recent  atomic.Pointer[route] // the topic of the last record
@@ -110,11 +108,11 @@ func (p *producer) one(ctx context.Context, r *Record, then func(rec Receipt, bp
 }
 
 func (p *producer) single(ln *lane, r *Record, acks Acks) (rec Receipt, upto int64, err error) {
-	var last int64
+	var now, last int64
 	if ln.mu.state != nil {
 		last = ln.mu.state.Last()
 	}
-	ms, err := p.add(ln, r, p.e.b.Now().UnixMilli(), last)
+	ms, err := p.add(ln, r, &now, last)
 	if err == errDuplicate {
 		// The earlier record may have been written with a lower level: wait for it as this one asks.
 		return p.duplicate(ln, ms, acks), durableFor(acks, ln.mu.state.Next()), nil
@@ -155,13 +153,6 @@ func (p *producer) Produce(ctx context.Context, r *Record, promise func(Receipt,
 	if promise == nil {
 		promise = ignore
 	}
-	p.sending.RLock()
-	if p.closed.Load() {
-		p.sending.RUnlock()
-		p.promises.keep(ctx, &pending{promise: promise, err: kafka.ErrClosed})
-		return
-	}
-	defer p.sending.RUnlock()
 	queued := false
 	_, _, _, err := p.one(ctx, r, func(rec Receipt, bp *broker.Partition, upto int64, err error) {
 		queued = true
@@ -174,7 +165,12 @@ func (p *producer) Produce(ctx context.Context, r *Record, promise func(Receipt,
 
 func ignore(Receipt, error) {}
 
-func (p *producer) Flush(ctx context.Context) error { return p.promises.flush(ctx) }
+func (p *producer) Flush(ctx context.Context) error {
+	if p.closed.Load() {
+		return waitFor(ctx, p.ended) // Close flushes
+	}
+	return p.promises.flush(ctx)
+}
 
 func (p *producer) LastSequence(ctx context.Context, tp TopicPartition) (int64, error) {
 	if p.closed.Load() {
@@ -205,10 +201,7 @@ func (p *producer) LastSequence(ctx context.Context, tp TopicPartition) (int64, 
 func (p *producer) Begin(context.Context) (Txn, error) { return nil, unsupported("Begin") }
 
 func (p *producer) Close(ctx context.Context) error {
-	p.sending.Lock()
-	closed := p.closed.Swap(true)
-	p.sending.Unlock()
-	if closed {
+	if p.closed.Swap(true) {
 		return waitFor(ctx, p.ended)
 	}
 	defer close(p.ended)

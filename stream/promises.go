@@ -17,8 +17,8 @@ type promises struct {
 		queue   []pending
 		running bool
 		cut     context.CancelCauseFunc // of the goroutine: ends its waits
+		ended   chan struct{}           // closed when the goroutine has ended
 	}
-	idle sync.WaitGroup // the goroutine
 }
 
 // pending is a record that has been appended, or failed, and whose promise has not run.
@@ -37,8 +37,7 @@ func (q *promises) add(p pending) {
 	if !q.mu.running {
 		q.mu.running = true
 		ctx, cut := context.WithCancelCause(context.Background())
-		q.mu.cut = cut
-		q.idle.Add(1)
+		q.mu.cut, q.mu.ended = cut, make(chan struct{})
 		go q.run(ctx)
 	}
 }
@@ -53,9 +52,7 @@ func (q *promises) run(ctx context.Context) {
 			q.mu.queue = append(work[i+1:], q.mu.queue...)
 			q.mu.Unlock()
 			go q.run(ctx)
-			return
 		}
-		q.idle.Done()
 	}()
 	for {
 		q.mu.Lock()
@@ -63,6 +60,7 @@ func (q *promises) run(ctx context.Context) {
 		if len(work) == 0 {
 			q.mu.running = false
 			q.mu.cut(nil)
+			close(q.mu.ended)
 			q.mu.Unlock()
 			ended = true
 			return
@@ -107,14 +105,17 @@ func (q *promises) flush(ctx context.Context) error {
 // close runs what is left. If ctx ends first, the records that are still waited for fail with kafka.ErrClosed, their outcome unknown.
 func (q *promises) close(ctx context.Context) error {
 	err := q.flush(ctx)
+	q.mu.Lock()
+	running, ended := q.mu.running, q.mu.ended
 	if err != nil {
 		err = kafka.ErrClosed
-		q.mu.Lock()
-		if q.mu.running {
+		if running {
 			q.mu.cut(err)
 		}
-		q.mu.Unlock()
 	}
-	q.idle.Wait()
+	q.mu.Unlock()
+	if running {
+		<-ended
+	}
 	return err
 }

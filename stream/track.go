@@ -119,6 +119,9 @@ func (c *consumer) fill(t *track, dst []Record, room *int, first bool) (n int, e
 	}
 	for n < len(dst) && (*room > 0 || first && n == 0) {
 		if t.batch == nil {
+			if c.c.Borrow && n > 0 {
+				return n, nil // the next batch would take the place of the one whose bytes have been handed out
+			}
 			if err := c.nextBatch(t); err != nil {
 				return n, err
 			}
@@ -152,12 +155,27 @@ func (c *consumer) nextBatch(t *track) error {
 		if err != nil || b == nil {
 			return err
 		}
-		if !b.Control() {
-			t.batch, t.it = b, b.Iter()
-			return nil
+		if err := t.take(b); err != nil || t.batch != nil {
+			return err
 		}
-		t.next = b.LastOffset() + 1
 	}
+	return nil
+}
+
+// take makes b the batch that is handed over, at the record that is due; control batches are passed over.
+func (t *track) take(b batch.Batch) (err error) {
+	defer vfs.Catch(vfs.Arm(), t.cur.File(), &err)
+	if b.Control() {
+		t.next = b.LastOffset() + 1
+		return nil
+	}
+	it := b.Iter()
+	if b.Count() == b.LastOffsetDelta()+1 { // no holes
+		for range t.next - b.BaseOffset() {
+			it.Skip()
+		}
+	}
+	t.batch, t.it = b, it
 	return nil
 }
 
@@ -180,7 +198,6 @@ func (c *consumer) decode(t *track, dst []Record, room *int, first bool) (n int,
 			continue
 		}
 		d := &dst[n]
-		n++
 		*room -= len(r.Key) + len(r.Value)
 		*d = Record{
 			Topic: t.tp.Topic, Partition: t.tp.Partition,
@@ -194,6 +211,7 @@ func (c *consumer) decode(t *track, dst []Record, room *int, first bool) (n int,
 		if !c.c.Borrow {
 			c.own(d)
 		}
+		n++ // not before: a fault while it is copied leaves it out
 		t.next, t.nextEpoch = r.Offset+1, epoch
 	}
 	return n, nil

@@ -71,16 +71,21 @@ func notNil(b []byte) []byte {
 	return b
 }
 
-// Produce is Sender.Produce. An encoding error reaches the promise before Produce returns.
+// Produce is Sender.Produce. An encoding error reaches the promise as any other.
 func (p *TypedProducer[K, V]) Produce(ctx context.Context, r *TypedRecord[K, V], promise func(Receipt, error)) {
 	rec, err := p.encode(r)
-	if err != nil {
+	if err == nil {
+		p.s.Produce(ctx, &rec, promise)
+		return
+	}
+	// The promise takes its turn among the producer's others: nothing is sent with a context that has ended.
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	p.s.Produce(ended, &Record{Topic: r.Topic, Partition: r.Partition}, func(Receipt, error) {
 		if promise != nil {
 			promise(Receipt{}, err)
 		}
-		return
-	}
-	p.s.Produce(ctx, &rec, promise)
+	})
 }
 
 // ProduceSync is Sender.ProduceSync.

@@ -117,9 +117,9 @@ func TestTypedProducerSendsNothingThatItCannotEncode(t *testing.T) {
 	bad := stream.TypedRecord[int, string]{Topic: "a", Value: "bad"}
 	_, err := p.ProduceSync(t.Context(), &bad)
 	wantErr(t, err, errBad)
-	ran := 0
-	p.Produce(t.Context(), &bad, func(_ stream.Receipt, err error) { wantErr(t, err, errBad); ran++ })
-	eq(t, "promises", ran, 1)
+	promised := make(chan error, 2)
+	p.Produce(t.Context(), &bad, func(_ stream.Receipt, err error) { promised <- err })
+	wantErr(t, <-promised, errBad)
 	p.Produce(t.Context(), &bad, nil)
 	out, err := p.ProduceAll(t.Context(), []stream.TypedRecord[int, string]{{Topic: "a"}, bad, {Topic: "a"}}, nil)
 	wantErr(t, err, errBad)

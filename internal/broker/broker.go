@@ -74,6 +74,7 @@ type Broker struct {
 		sync.RWMutex
 		closed bool
 	}
+	closed atomic.Bool // life.closed, for those who only look
 	// admin is held by calls that change topics, one at a time. Taken before topics.
 	admin  sync.Mutex
 	topics struct {
@@ -109,7 +110,7 @@ func Open(o Options) (_ *Broker, err error) {
 	}
 	b.epoch = epoch
 	b.ids = b.meta.ProducerIDs()
-	b.wheel = wheel.New(wheel.Options{})
+	b.wheel = wheel.New(wheel.Options{OnPanic: func(v any) { o.Logger.Error("timer panicked", "panic", v) }})
 	b.flush.start(b)
 	if err := b.loadTopics(); err != nil {
 		return nil, err
@@ -143,7 +144,7 @@ func (b *Broker) stop() {
 	}
 }
 
-// Close makes everything durable and lets go of the directory. It waits for calls that are running and is idempotent. An error
+// Close makes everything durable and lets go of the directory. It waits for calls that are running; a second one does nothing. An error
 // means that something could not be made durable: the next Open recovers.
 func (b *Broker) Close() error {
 	b.life.Lock()
@@ -152,6 +153,7 @@ func (b *Broker) Close() error {
 		return nil
 	}
 	b.life.closed = true
+	b.closed.Store(true)
 	b.life.Unlock()
 	b.stop()
 	clean := map[meta.PartitionID]int64{}

@@ -73,8 +73,8 @@ func (b *Broker) CommitOffsets(ctx context.Context, group string, cs []Commit) e
 			return err
 		}
 	}
-	for _, c := range cs {
-		if err := c.Partition.WaitDurable(ctx, c.Offset); err != nil {
+	for _, err := range WaitDurable(ctx, cs) {
+		if err != nil {
 			return err
 		}
 	}
@@ -92,6 +92,20 @@ func (b *Broker) CommitOffsets(ctx context.Context, group string, cs []Commit) e
 		batch.SetOffset(c.Partition.id, group, meta.Offset{Offset: c.Offset, LeaderEpoch: c.LeaderEpoch, Time: now, Metadata: c.Metadata})
 	}
 	return batch.Commit(true)
+}
+
+// WaitDurable waits until the logs are durable up to the offsets, beside each other, and returns an error or nil for each.
+func WaitDurable(ctx context.Context, cs []Commit) []error {
+	errs := make([]error, len(cs))
+	var wait sync.WaitGroup
+	for i := 1; i < len(cs); i++ {
+		wait.Go(func() { errs[i] = cs[i].Partition.WaitDurable(ctx, cs[i].Offset) })
+	}
+	if len(cs) > 0 {
+		errs[0] = cs[0].Partition.WaitDurable(ctx, cs[0].Offset)
+	}
+	wait.Wait()
+	return errs
 }
 
 func (c *Commit) check() error {
@@ -128,7 +142,13 @@ func (b *Broker) CommittedOffset(group string, p *Partition) (o meta.Offset, ok 
 		if b.o.Events.OffsetClamped != nil {
 			b.o.Events.OffsetClamped(group, p.tp, o.Offset, end)
 		}
+		// Kept, so that it does not lead again when the log has grown past it: the records up to there would be skipped.
 		o.Offset = end
+		batch := b.meta.NewBatch()
+		batch.SetOffset(p.id, group, o)
+		if err := batch.Commit(true); err != nil {
+			return o, false, err
+		}
 	}
 	return o, true, nil
 }

@@ -211,18 +211,19 @@ func (s *State) replay(l *rlog.Log, id, end int64) error {
 		if b == nil || err != nil {
 			return err
 		}
-		if b.ProducerID() == id {
-			if err := s.look(c, b); err != nil {
-				return err
-			}
+		if err := s.look(c, b, id); err != nil {
+			return err
 		}
 		s.next = c.Offset()
 	}
 	return nil
 }
 
-func (s *State) look(c *rlog.Cursor, b batch.Batch) (err error) {
+func (s *State) look(c *rlog.Cursor, b batch.Batch, id int64) (err error) {
 	defer vfs.Catch(vfs.Arm(), c.File(), &err)
+	if b.ProducerID() != id {
+		return nil
+	}
 	it := b.Iter()
 	var r batch.Record
 	for it.Next(&r) {

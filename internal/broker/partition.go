@@ -52,7 +52,7 @@ func (p *Partition) TopicPartition() kafka.TopicPartition { return p.tp }
 // Topic is the life of the topic that the partition belongs to.
 func (p *Partition) Topic() *Topic { return p.t }
 
-// Log returns the partition's log, opening it if nobody has. A partition that could not be opened stays so until the engine is opened again.
+// Log returns the partition's log, opening it if nobody has. A partition whose log has lost records stays closed until the engine is opened again.
 func (p *Partition) Log() (*rlog.Log, error) {
 	if l := p.log.Load(); l != nil {
 		return l, nil
@@ -72,7 +72,10 @@ func (p *Partition) Log() (*rlog.Log, error) {
 	}
 	l, err := p.open()
 	if err != nil {
-		p.mu.err = err
+		var lost *kafka.CorruptError
+		if errors.As(err, &lost) { // that does not pass; what else is wrong with the disk may
+			p.mu.err = err
+		}
 		return nil, err
 	}
 	p.log.Store(l)
@@ -134,12 +137,9 @@ func (c checkpoints) SetRecoveryPoint(offset int64, sync bool) error {
 
 // Append appends a sealed batch; see rlog.Log.Append. It is synced in the background; WaitDurable waits for that.
 func (p *Partition) Append(bt batch.Batch) (rlog.Appended, error) {
-	l := p.log.Load()
-	if l == nil {
-		var err error
-		if l, err = p.use(); err != nil {
-			return rlog.Appended{}, err
-		}
+	l, err := p.use()
+	if err != nil {
+		return rlog.Appended{}, err
 	}
 	n := int64(len(bt))
 	a, err := l.Append(bt)
@@ -162,6 +162,12 @@ func (p *Partition) Append(bt batch.Batch) (rlog.Appended, error) {
 
 // use is Log for a caller that has not entered the broker.
 func (p *Partition) use() (*rlog.Log, error) {
+	if p.b.closed.Load() {
+		return nil, kafka.ErrClosed
+	}
+	if l := p.log.Load(); l != nil {
+		return l, nil
+	}
 	if err := p.b.enter(); err != nil {
 		return nil, err
 	}

@@ -224,9 +224,8 @@ func (b *Broker) DeleteTopic(name string) error {
 	info := t.info
 	info.Partitions = len(t.Partitions())
 	info.State = meta.Deleting
-	if err := b.meta.PutTopic(info); err != nil {
-		return err
-	}
+	err = b.meta.PutTopic(info)
+	// If that failed, the state may be durable all the same: nothing more may be acknowledged in the topic.
 	t.deleted.Store(true)
 	b.topics.Lock()
 	delete(b.topics.byName, name)
@@ -234,6 +233,9 @@ func (b *Broker) DeleteTopic(name string) error {
 	b.changed()
 	for _, p := range t.Partitions() {
 		p.abandon()
+	}
+	if err != nil {
+		return kafka.OutcomeUnknown(err)
 	}
 	if err := b.finishDelete(info); err != nil {
 		b.topics.deleting[strings.ToLower(name)] = info

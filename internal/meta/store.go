@@ -34,7 +34,11 @@ func Open(fs pebblevfs.FS, dir string, create bool) (*Store, error) {
 		MemTableStopWritesThreshold: 1000,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("open metadata store: %w: %w", kafka.ErrMetaFailed, err)
+		kind := kafka.ErrMetaFailed
+		if errors.Is(err, pebble.ErrDBDoesNotExist) || pebble.IsCorruptionError(err) {
+			kind = kafka.ErrCorrupt
+		}
+		return nil, fmt.Errorf("open metadata store: %w: %w", kind, err)
 	}
 	return &Store{db: db, log: l}, nil
 }
