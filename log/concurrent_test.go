@@ -274,3 +274,68 @@ func TestBatchLargerThanASegment(t *testing.T) {
 		e.close(l)
 	})
 }
+
+// F4: sealing a segment does not sync beside a leader. The kernel tells one of two such syncs of an error; the other would make durable what is not.
+func TestSealWaitsForTheSyncThatRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := vfs.NewMemory()
+		defer mem.Close()
+		if err := mem.Mkdir("/d"); err != nil {
+			t.Fatal(err)
+		}
+		fsys := &onceBadFS{FS: mem, begun: make(chan struct{}), fail: make(chan struct{})}
+		e := newEnv(t, fsys, "/d")
+		e.opts = func(o *Options) { o.SegmentBytes = 1 << 10 }
+		l := e.open()
+		defer l.Abandon()
+		mustAppend(t, l, plain(val(0, 700)))
+		led := make(chan error)
+		go func() { led <- l.WaitDurable(context.Background(), 1) }()
+		<-fsys.begun
+		rolled := make(chan error)
+		go func() {
+			_, err := l.Append(plain(val(1, 700))) // seals the first segment
+			rolled <- err
+		}()
+		synctest.Wait()
+		close(fsys.fail)
+		if err := <-led; !errors.Is(err, kafka.ErrPartitionFailed) {
+			t.Fatalf("the leader: %v", err)
+		}
+		if err := <-rolled; !errors.Is(err, kafka.ErrPartitionFailed) {
+			t.Fatalf("the append that rolls: %v", err)
+		}
+		if l.DurableEnd() != 0 || e.cp.recoveryPoint != 0 {
+			t.Fatalf("durable end %d, recovery point %d", l.DurableEnd(), e.cp.recoveryPoint)
+		}
+	})
+}
+
+// onceBadFS fails the first sync of a segment, when it is told to.
+type onceBadFS struct {
+	vfs.FS
+	begun, fail chan struct{}
+	calls       atomic.Int32
+}
+
+type onceBadFile struct {
+	vfs.File
+	fs *onceBadFS
+}
+
+func (f *onceBadFS) Create(name string, limit int64) (vfs.File, error) {
+	x, err := f.FS.Create(name, limit)
+	if err != nil || limit == 0 {
+		return x, err
+	}
+	return &onceBadFile{x, f}, nil
+}
+
+func (f *onceBadFile) Sync() error {
+	if f.fs.calls.Add(1) > 1 {
+		return f.File.Sync()
+	}
+	close(f.fs.begun)
+	<-f.fs.fail
+	return errors.New("input/output error")
+}

@@ -78,6 +78,12 @@ func (c *Cursor) outOfRange(end int64) error {
 	return fmt.Errorf("%s: %w: offset %d, the log holds %d to %d", c.l.o.TopicPartition, kafka.ErrOffsetOutOfRange, c.next, c.l.start.Load(), end)
 }
 
+// missing says that the segments before the first one that is there are lost.
+func (l *Log) missing(r *row, offset int64) error {
+	s := r.after(offset)
+	return l.corrupt(s, offset, s.base, 0, errors.New("the segment before this one is missing"))
+}
+
 func (c *Cursor) step(limit int64) (b batch.Batch, err error) {
 	if c.s == nil {
 		if err := c.enter(limit); err != nil {
@@ -109,9 +115,10 @@ func (c *Cursor) enter(limit int64) (err error) {
 	if c.next < c.l.start.Load() {
 		return c.outOfRange(limit)
 	}
-	s := c.l.segments.Load().find(c.next)
+	r := c.l.segments.Load()
+	s := r.find(c.next)
 	if s == nil {
-		return c.outOfRange(limit)
+		return c.l.missing(r, c.next)
 	}
 	if err := c.stand(s); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/btree"
 
+	"github.com/runnelmq/runnel/index"
 	"github.com/runnelmq/runnel/internal/kafka"
 	"github.com/runnelmq/runnel/internal/vfs"
 )
@@ -18,7 +19,7 @@ import (
 const (
 	DefaultSegmentBytes = 1 << 30            // segment.bytes
 	MaxSegmentBytes     = math.MaxInt32      // positions are int32
-	DefaultIndexBytes   = 10 << 20           // segment.index.bytes
+	DefaultIndexBytes   = index.MaxBytes     // segment.index.bytes
 	DefaultSegmentAge   = 7 * 24 * time.Hour // segment.ms
 	snapshotEvery       = 64 << 20           // bytes of log between producer snapshots inside a segment
 )
@@ -53,6 +54,7 @@ type Options struct {
 	Checkpoints    Checkpoints
 	Events         Events
 
+	LogStart      int64 // log start offset
 	Dirty         bool  // appended to since it was last closed in order: recover
 	RecoveryPoint int64 // durable up to here when it was last known
 	Epoch         int32 // leader epoch of new batches
@@ -81,7 +83,7 @@ func (o *Options) defaults() {
 		o.IndexBytes = DefaultIndexBytes
 	}
 	if o.IndexInterval == 0 {
-		o.IndexInterval = 4096
+		o.IndexInterval = index.Interval
 	}
 }
 

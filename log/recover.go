@@ -79,13 +79,13 @@ func (l *Log) list() (c contents, err error) {
 // load finds the log's end and makes everything before it readable.
 func (l *Log) load(c contents) error {
 	rp := l.o.RecoveryPoint
+	l.start.Store(l.o.LogStart)
 	if len(c.bases) == 0 {
 		if rp > 0 {
 			return l.lost(newSegment(l.o.Dir, 0), 0, 0)
 		}
 		return l.loadProducers(c.snapshots)
 	}
-	l.start.Store(c.bases[0])
 	l.end.Store(c.bases[0])
 	// The segment that holds the recovery point, or the last one below it.
 	k, found := slices.BinarySearch(c.bases, rp)
@@ -279,9 +279,11 @@ func (l *Log) loadProducers(snapshots []int64) error {
 		return err
 	}
 	for from < end {
-		s := l.segments.Load().find(from)
-		if s == nil {
-			return fmt.Errorf("no segment holds offset %d", from)
+		r := l.segments.Load()
+		s := r.find(from)
+		if s == nil { // the first segments are lost: their readers will hear of it
+			s = r.after(from)
+			from = s.base
 		}
 		if from, err = l.replay(s, from); err != nil {
 			return err

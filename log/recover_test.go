@@ -403,3 +403,34 @@ func TestRecoveryOverSeveralSegments(t *testing.T) {
 		l.Abandon()
 	}
 }
+
+// A first segment that is gone is a loss that its readers are told of (A8); what is behind it is read.
+func TestFirstSegmentMissing(t *testing.T) {
+	e := memEnv(t)
+	e.opts = func(o *Options) { o.SegmentBytes = 4 << 10 }
+	l := e.open()
+	for i := range 100 {
+		mustAppend(t, l, plain(val(i, 100)))
+	}
+	e.close(l)
+	logs := e.list(".log")
+	if err := e.fs.Remove(path.Join(e.dir, "topics", "t-0", logs[0])); err != nil {
+		t.Fatal(err)
+	}
+	l = e.open()
+	defer l.Abandon()
+	next, _, _ := parseName(logs[1])
+	var bad *kafka.CorruptError
+	if _, err := readAll(l, 0); !errors.As(err, &bad) || bad.From != 0 || bad.To != next {
+		t.Fatalf("%v, want a hole up to %d", err, next)
+	}
+	if _, _, err := l.OffsetForTime(0, 100); !errors.As(err, &bad) {
+		t.Fatalf("by time: %v", err)
+	}
+	if got, err := readAll(l, next); err != nil || len(got) != 100-int(next) {
+		t.Fatalf("behind the hole: %d records, %v", len(got), err)
+	}
+	if l.StartOffset() != 0 {
+		t.Fatalf("the log starts at %d", l.StartOffset())
+	}
+}

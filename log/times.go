@@ -18,7 +18,14 @@ type Found struct {
 func (l *Log) OffsetForTime(t, limit int64) (found Found, ok bool, err error) {
 	limit = min(limit, l.end.Load())
 	r := l.segments.Load()
-	for s := r.find(l.start.Load()); s != nil && s.base < limit; s = r.after(s.base) {
+	start := l.start.Load()
+	if limit <= start {
+		return Found{}, false, nil
+	}
+	if r.find(start) == nil {
+		return Found{}, false, l.missing(r, start)
+	}
+	for s := r.find(start); s != nil && s.base < limit; s = r.after(s.base) {
 		found, ok, err = l.timeInSegment(s, t, limit)
 		if ok || err != nil {
 			return found, ok, err

@@ -11,6 +11,7 @@ import (
 
 	rlog "github.com/runnelmq/runnel/log"
 
+	"github.com/runnelmq/runnel/index"
 	"github.com/runnelmq/runnel/internal/kafka"
 )
 
@@ -36,7 +37,7 @@ func ParseConfig(m map[string]string) (Config, error) {
 		SegmentBytes:    rlog.DefaultSegmentBytes,
 		SegmentAge:      rlog.DefaultSegmentAge,
 		IndexBytes:      rlog.DefaultIndexBytes,
-		IndexInterval:   4096,
+		IndexInterval:   index.Interval,
 		MaxMessageBytes: DefaultMaxMessageBytes,
 	}
 	var errs []error

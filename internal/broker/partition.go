@@ -99,6 +99,7 @@ func (p *Partition) open() (*rlog.Log, error) {
 		TopicID:        meta.TopicID(p.id.Topic).String(),
 		Checkpoints:    checkpoints{p},
 		Events:         b.logEvents(),
+		LogStart:       st.LogStart,
 		Dirty:          st.Dirty,
 		RecoveryPoint:  st.RecoveryPoint,
 		Epoch:          b.epoch,
