@@ -311,7 +311,8 @@ func run(t testing.TB, seed uint64) (seen string) {
 
 func TestSimRepeatsFromItsSeed(t *testing.T) {
 	for seed := range uint64(20) {
-		if run(t, seed) != run(t, seed) {
+		first := run(t, seed)
+		if again := run(t, seed); again != first {
 			t.Fatalf("seed %d gave two different runs", seed)
 		}
 	}
