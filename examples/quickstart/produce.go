@@ -10,13 +10,12 @@ import (
 	"github.com/runnelmq/runnel/stream"
 )
 
-// A call of ProduceAll sends at most this many lines, and this many bytes of them unless it is a single line. With keys and headers that
-// is less than batchSize, so each partition gets its lines of a call in one batch. A batch is stored whole or not at all, and the first error
-// ends the run: whatever goes wrong, a partition never has a line without those before it, and LastSequence tells the truth.
+// A call of ProduceAll sends at most this many lines, and this many bytes of them unless it is a single line. Whatever goes wrong, a partition
+// never has a line without those before it, since a record of a named producer that fails holds back those behind it: LastSequence tells
+// the truth.
 const (
 	callLines = 2000
 	callBytes = 200_000
-	batchSize = 1 << 20
 )
 
 // maxKey is the length of the longest key: the rest of a longer one is left out.

@@ -37,7 +37,7 @@ func run(ctx context.Context, dir string, files []string, stdin io.Reader, stdou
 	if err != nil && !errors.Is(err, stream.ErrTopicExists) {
 		return err
 	}
-	p, err := eng.NewProducer(ctx, stream.ProducerConfig{Name: name, Acks: acks, BatchSize: batchSize})
+	p, err := eng.NewProducer(ctx, stream.ProducerConfig{Name: name, Acks: acks})
 	if err != nil {
 		return err
 	}
