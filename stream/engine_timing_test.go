@@ -1,7 +1,11 @@
 package stream_test
 
 import (
+	"context"
 	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,6 +51,36 @@ func BenchmarkProduceSync(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
+		})
+	}
+}
+
+// BenchmarkProduceSynced has callers send one record at a time, AcksSynced: their syncs are shared.
+func BenchmarkProduceSynced(b *testing.B) {
+	for _, callers := range []int{1, 16, 64} {
+		b.Run(strconv.Itoa(callers), func(b *testing.B) {
+			eng, err := stream.Open(b.TempDir(), nil)
+			check(b, err)
+			defer eng.Close()
+			create(b, eng, "a", 1)
+			p, err := eng.NewProducer(b.Context(), stream.ProducerConfig{})
+			check(b, err)
+			var left atomic.Int64
+			left.Store(int64(b.N))
+			var wg sync.WaitGroup
+			b.ResetTimer()
+			for range callers {
+				wg.Go(func() {
+					r := &stream.Record{Topic: "a", Key: make([]byte, 16), Value: make([]byte, 100)}
+					for left.Add(-1) >= 0 {
+						if _, err := p.ProduceSync(context.Background(), r); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
 		})
 	}
 }

@@ -15,7 +15,7 @@ import (
 // written between two syncs.
 const (
 	minWindow  = 64 << 10
-	maxWindow  = 32 << 20
+	maxWindow  = 4 << 20  // a sync interrupts the writer for every page of it, see letGo: not more than bulk needs
 	askEvery   = 1 << 20  // bytes, at most: so that the helper knows well where the writer is
 	aheadStep  = 1 << 20  // most that is populated in one call: Close and Truncate may have to wait for it
 	aheadAfter = 16 << 10 // a file that never gets this far is not worth it
@@ -89,6 +89,24 @@ func (f *diskFile) ask(end int64) {
 func (f *diskFile) syncedAhead() {
 	f.ahead.synced.Store(true)
 	f.cross.Store(0)
+}
+
+// letGoFrom is how many bytes behind the writer make it worth taking them out of its mapping before a sync.
+const letGoFrom = 256 << 10
+
+// letGo takes the pages that the writer has left behind out of its mapping, in one step, before they are synced. A sync makes every page
+// that is mapped for writing read-only, and interrupts the writer's processor for each: appends that run beside a sync of 64 MiB took 6 µs for
+// every page of it. The pages stay dirty in the page cache; one that is stored to again is mapped again.
+func (f *diskFile) letGo() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m := f.writer.Load()
+	to := f.ahead.pos.Load() &^ (f.fs.ahead.page - 1)
+	if m == nil || to-f.mu.kept < letGoFrom || to > int64(len(m.data)) {
+		return
+	}
+	unpopulate(m.data[f.mu.kept:to])
+	f.mu.kept = to
 }
 
 // clamp is called under f.mu by a Truncate to size.

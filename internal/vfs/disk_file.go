@@ -44,6 +44,7 @@ type diskFile struct {
 	mu struct {
 		sync.Mutex
 		closed bool
+		kept   int64 // what lies before it has been taken out of the writer's mapping, see letGo
 	}
 }
 
@@ -166,6 +167,7 @@ func (f *diskFile) Truncate(size int64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ahead.clamp(size)
+	f.mu.kept = min(f.mu.kept, size)
 	if err := f.osf.Truncate(size); err != nil {
 		return spaceError(err)
 	}
@@ -197,6 +199,7 @@ func (f *diskFile) Sync() error {
 	if !f.write {
 		return errReadOnly("sync", f.name)
 	}
+	f.letGo()
 	if err := datasync(f.osf); err != nil {
 		return spaceError(pathError("sync", f.name, err))
 	}

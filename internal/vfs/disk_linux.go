@@ -80,6 +80,9 @@ func dropCache(f *os.File, off int64, maps ...*mapping) error {
 // populate makes the pages of b present and writable. A page that cannot be had is an error here and no signal.
 func populate(b []byte) error { return unix.Madvise(b, unix.MADV_POPULATE_WRITE) }
 
+// unpopulate takes the pages of b out of the mapping; what was stored in them stays in the page cache. Failing costs only time.
+func unpopulate(b []byte) { _ = unix.Madvise(b, unix.MADV_DONTNEED) }
+
 // isNoPopulate recognises a kernel before 5.14.
 func isNoPopulate(err error) bool { return err == syscall.EINVAL }
 

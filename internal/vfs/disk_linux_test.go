@@ -419,3 +419,46 @@ func TestDiskConcurrentUse(t *testing.T) {
 		appendAndRead(t, d, filepath.Join(t.TempDir(), "f"))
 	}
 }
+
+// What is taken out of the writer's mapping before a sync is in the file, on the disk, and may be stored to again.
+func TestLetGoKeepsWhatWasStored(t *testing.T) {
+	d := NewDisk()
+	defer d.Close()
+	f, err := d.Create(filepath.Join(t.TempDir(), "x"), 16<<20)
+	check(t, err)
+	defer f.Close()
+	check(t, f.Reserve(8<<20))
+	want := make([]byte, 0, 8<<20)
+	piece := make([]byte, 60_000)
+	for n := 0; len(want)+len(piece) <= 8<<20; n++ {
+		for i := range piece {
+			piece[i] = byte(n + i*7)
+		}
+		_, err := f.WriteAt(piece, int64(len(want)))
+		check(t, err)
+		want = append(want, piece...)
+		if n%20 == 19 {
+			check(t, f.Sync())
+		}
+	}
+	check(t, f.Sync())
+	if kept := f.(*diskFile).mu.kept; kept < 4<<20 {
+		t.Fatalf("only %d bytes were let go", kept)
+	}
+	_, err = f.WriteAt([]byte("again"), 12345)
+	check(t, err)
+	copy(want[12345:], "again")
+	check(t, f.Sync())
+	for range 2 {
+		got := make([]byte, len(want))
+		_, err := f.ReadAt(got, 0)
+		check(t, err)
+		var buf []byte
+		w, err := f.Window(0, len(want), &buf)
+		check(t, err)
+		if !bytes.Equal(got, want) || !bytes.Equal(w, want) {
+			t.Fatal("the file holds something else")
+		}
+		check(t, f.DropCache(0))
+	}
+}
