@@ -36,7 +36,8 @@ func (l *Log) Append(b batch.Batch) (Appended, error) {
 	if err := l.Err(); err != nil {
 		return Appended{}, err
 	}
-	dup, err := l.mu.producers.check(b)
+	p := l.producer(b.ProducerID())
+	dup, err := p.check(b)
 	if err != nil {
 		return Appended{}, err
 	}
@@ -62,11 +63,19 @@ func (l *Log) Append(b batch.Batch) (Appended, error) {
 		return Appended{}, kafka.OutcomeUnknown(l.fail(err))
 	}
 	s.note(b, pos, l.o.IndexInterval)
-	l.mu.producers.note(b)
+	l.mu.recent = l.mu.producers.noteOf(p, b)
 	s.written.Store(pos + int64(len(b)))
 	last := b.LastOffset()
 	l.end.Store(last + 1)
 	return Appended{Base: base, Last: last, LeaderEpoch: l.o.Epoch}, nil
+}
+
+// producer returns what is known of a producer, nil if that is nothing.
+func (l *Log) producer(id int64) *producer {
+	if p := l.mu.recent; p != nil && p.id == id {
+		return p
+	}
+	return l.mu.producers[id]
 }
 
 func (l *Log) diskFull(err error) error {

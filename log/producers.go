@@ -52,15 +52,11 @@ func nextSequence(seq int32) int32 {
 }
 
 // check applies Kafka's rules for an append by a client. A batch that is there already is returned.
-func (ps producers) check(b batch.Batch) (dup *sequenced, err error) {
-	id := b.ProducerID()
-	if id == kafka.NoProducer {
-		return nil, nil
-	}
-	p := ps[id]
+func (p *producer) check(b batch.Batch) (dup *sequenced, err error) {
 	if p == nil {
-		return nil, nil // unknown, or forgotten: any sequence is taken
+		return nil, nil // without an id, unknown, or forgotten: any sequence is taken
 	}
+	id := p.id
 	epoch, first := b.ProducerEpoch(), b.BaseSequence()
 	switch {
 	case epoch < p.epoch:
@@ -86,12 +82,14 @@ func (ps producers) check(b batch.Batch) (dup *sequenced, err error) {
 }
 
 // note enters a batch that is in the log. It is also the replay of recovery, which checks no sequences.
-func (ps producers) note(b batch.Batch) {
+func (ps producers) note(b batch.Batch) { ps.noteOf(ps[b.ProducerID()], b) }
+
+// noteOf is note for a producer that has been looked up; nil: it is not known. It returns the producer, nil for a batch that has none.
+func (ps producers) noteOf(p *producer, b batch.Batch) *producer {
 	id := b.ProducerID()
 	if id == kafka.NoProducer {
-		return
+		return nil
 	}
-	p := ps[id]
 	if p == nil {
 		p = &producer{id: id, epoch: b.ProducerEpoch()}
 		ps[id] = p
@@ -99,10 +97,10 @@ func (ps producers) note(b batch.Batch) {
 	if p.epoch != b.ProducerEpoch() {
 		p.epoch, p.n = b.ProducerEpoch(), 0
 	}
-	if b.BaseSequence() == kafka.NoSequence {
-		return
+	if b.BaseSequence() != kafka.NoSequence {
+		p.remember(sequenced{b.LastSequence(), b.LastOffset(), b.LastOffsetDelta(), b.MaxTimestamp()})
 	}
-	p.remember(sequenced{b.LastSequence(), b.LastOffset(), b.LastOffsetDelta(), b.MaxTimestamp()})
+	return p
 }
 
 // LastOffset is the offset of a producer's last record, as far as the log remembers; -1 if it knows nothing of the producer.
