@@ -22,6 +22,7 @@ type segment struct {
 	// written is the position behind the last published batch; stored before the log end.
 	written atomic.Int64
 	indexes atomic.Pointer[indexes]
+	checked checked
 
 	// refs counts the log's own reference and one for every reader; the last release closes the file.
 	refs atomic.Int64
