@@ -222,6 +222,10 @@ func (p *producer) add(ln *lane, r *Record, now *int64, last int64) (ms int64, e
 		headers = ln.mu.headers
 	}
 	limit := min(p.limit, ln.p.Topic().MaxMessageBytes())
+	if batch.HeaderSize+batch.SizeBound(r.Key, r.Value, headers) <= limit {
+		ln.mu.b.Append(ms, r.Key, r.Value, headers)
+		return ms, nil
+	}
 	if size := ln.mu.b.SizeOf(ms, r.Key, r.Value, headers); batch.HeaderSize+size > limit {
 		return 0, fmt.Errorf("%w: %d bytes in a batch of its own, the limit is %d", kafka.ErrRecordTooLarge, batch.HeaderSize+size, limit)
 	}
