@@ -12,6 +12,9 @@ import (
 
 // commitDue makes the automatic commit if its interval has passed: of what earlier polls have handed over.
 func (c *consumer) commitDue(ctx context.Context) error {
+	if !c.commitsItself() { // nor looks at the clock
+		return nil
+	}
 	c.mu.Lock()
 	due := time.Since(c.mu.lastCommit) >= c.c.CommitInterval
 	c.mu.Unlock()
@@ -21,9 +24,11 @@ func (c *consumer) commitDue(ctx context.Context) error {
 	return c.autoCommit(ctx)
 }
 
+func (c *consumer) commitsItself() bool { return c.c.Group != "" && !c.c.ManualCommit }
+
 // autoCommit commits positions that lie above what is committed, if commits are automatic: one never goes back, and they run one at a time.
 func (c *consumer) autoCommit(ctx context.Context) error {
-	if c.c.ManualCommit || c.c.Group == "" {
+	if !c.commitsItself() {
 		return nil
 	}
 	select {
