@@ -118,7 +118,8 @@ type Consumer interface {
 	Resume(tps ...TopicPartition)
 	// Paused returns the paused partitions, by topic and number.
 	Paused() []TopicPartition
-	// Close commits what earlier polls returned, unless ManualCommit, and leaves the group. Idempotent. A poll that is running gets ErrClosed.
+	// Close commits what earlier polls returned, unless ManualCommit, and leaves the group. A record of Records whose loop body was left by break,
+	// return or a panic is taken as unfinished and not covered; Commit covers it. Idempotent. A poll that is running gets ErrClosed.
 	Close(ctx context.Context) error
 }
 
