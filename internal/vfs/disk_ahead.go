@@ -14,11 +14,11 @@ import (
 // of a writer starts small, doubles only when the writer has outrun the helper, and is held to an eighth of what is
 // written between two syncs.
 const (
-	minWindow  = 64 << 10
-	maxWindow  = 4 << 20  // a sync interrupts the writer for every page of it, see letGo: not more than bulk needs
-	askEvery   = 1 << 20  // bytes, at most: so that the helper knows well where the writer is
-	aheadStep  = 1 << 20  // most that is populated in one call: Close and Truncate may have to wait for it
-	aheadAfter = 16 << 10 // a file that never gets this far is not worth it
+	minWindow  = 256 << 10 // 64 KiB cost 64 callers that sync a sixth of their speed
+	maxWindow  = 4 << 20   // a sync interrupts the writer for every page of it, see letGo: not more than bulk needs
+	askEvery   = 1 << 20   // bytes, at most: so that the helper knows well where the writer is
+	aheadStep  = 1 << 20   // most that is populated in one call: Close and Truncate may have to wait for it
+	aheadAfter = 16 << 10  // a file that never gets this far is not worth it
 	aheadQueue = 64
 )
 

@@ -291,10 +291,10 @@ func TestDiskMapsAReopenedFileThatIsWritten(t *testing.T) {
 func TestDiskFaultAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := testDisk(t)
-		f := mapped(t, d, 16<<20)
+		f := mapped(t, d, 64<<20)
 		defer d.Close()
 		defer f.Close()
-		check(t, f.Reserve(4<<20))
+		check(t, f.Reserve(16<<20))
 		var off int64
 		write := func(n int) {
 			must(f.WriteAt(make([]byte, n), off))(t)
@@ -335,10 +335,10 @@ func TestDiskFaultAhead(t *testing.T) {
 		}
 		write(int(f.high-off) - 1000)
 		synctest.Wait()
-		check(t, f.Reserve(8<<20))
+		check(t, f.Reserve(32<<20))
 		write(1)
 		synctest.Wait()
-		if f.ahead.done.Load() <= 4<<20 {
+		if f.ahead.done.Load() <= 16<<20 {
 			t.Fatal("the helper did not go on after Reserve")
 		}
 		// and a small one again when the file is synced often.
