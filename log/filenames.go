@@ -18,9 +18,6 @@ const (
 
 const digits = 20
 
-// maxFileName is the longest name that every file system takes.
-const maxFileName = 255
-
 func fileName(dir string, offset int64, suffix string) string {
 	return path.Join(dir, fmt.Sprintf("%0*d%s", digits, offset, suffix))
 }

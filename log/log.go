@@ -219,7 +219,6 @@ func (l *Log) Abandon() {
 
 // quarantineName is unique for a recovery that is not repeated: the epoch rises with each.
 func (l *Log) quarantineName(offset int64, suffix string) string {
-	name := l.o.TopicPartition.String()
 	rest := fmt.Sprintf(".epoch-%d.%0*d%s", l.o.Epoch, digits, offset, suffix)
-	return path.Join(l.o.Quarantine, name[:min(len(name), maxFileName-len(rest))]+rest)
+	return path.Join(l.o.Quarantine, vfs.FitName(l.o.TopicPartition.String(), rest))
 }

@@ -66,16 +66,8 @@ func (l *Log) quarantine(f vfs.File, offset, pos, size int64) (string, error) {
 		size -= n
 	}
 	name := l.quarantineName(offset, ".tail")
-	out, err := l.o.FS.Create(name, 0)
-	if errors.Is(err, fs.ErrExist) { // recovery was cut short before
-		if out, err = l.o.FS.Open(name, 0); err == nil {
-			err = out.Truncate(0)
-		}
-	}
+	out, err := createEmpty(l.o.FS, name) // it is there if recovery was cut short before
 	if err != nil {
-		if out != nil {
-			err = errors.Join(err, out.Close())
-		}
 		return "", err
 	}
 	err = copyRange(out, f, pos, size)

@@ -115,18 +115,25 @@ func readFile(fsys vfs.FS, name string) ([]byte, error) {
 	return b, errors.Join(err, f.Close())
 }
 
+// createEmpty makes a file, or empties the one that is there.
+func createEmpty(fsys vfs.FS, name string) (vfs.File, error) {
+	f, err := fsys.Create(name, 0)
+	if !errors.Is(err, fs.ErrExist) {
+		return f, err
+	}
+	if f, err = fsys.Open(name, 0); err != nil {
+		return nil, err
+	}
+	if err := f.Truncate(0); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
 // writeFile replaces what name holds by b; with sync, durably. Its directory is not synced.
 func writeFile(fsys vfs.FS, name string, b []byte, sync bool) (err error) {
-	f, err := fsys.Create(name, 0)
-	if errors.Is(err, fs.ErrExist) {
-		if f, err = fsys.Open(name, 0); err == nil {
-			err = f.Truncate(0)
-		}
-	}
+	f, err := createEmpty(fsys, name)
 	if err != nil {
-		if f != nil {
-			err = errors.Join(err, f.Close())
-		}
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()

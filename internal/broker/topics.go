@@ -174,7 +174,7 @@ func checkPartitions(topic string, n int) error {
 		return fmt.Errorf("%w: %d", kafka.ErrInvalidPartitions, n)
 	}
 	last := kafka.TopicPartition{Topic: topic, Partition: int32(n - 1)}
-	if len(last.String()) > maxFileName {
+	if dir := last.String(); vfs.FitName(dir, "") != dir {
 		return fmt.Errorf("%w: %d, the topic's name is too long for so many", kafka.ErrInvalidPartitions, n)
 	}
 	return nil
@@ -271,14 +271,8 @@ func (b *Broker) finishDelete(info meta.Topic) error {
 	return b.meta.DropTopic(info)
 }
 
-// maxFileName is the longest name that every file system takes.
-const maxFileName = 255
-
 // aside is Kafka's name for a directory that is no partition's any more: <name>.<unique><suffix>, with the name cut short if it must be.
-func aside(name, unique, suffix string) string {
-	rest := "." + unique + suffix
-	return name[:min(len(name), maxFileName-len(rest))] + rest
-}
+func aside(name, unique, suffix string) string { return vfs.FitName(name, "."+unique+suffix) }
 
 // removeAll removes a directory and the files in it; it may be missing.
 func removeAll(fsys vfs.FS, dir string) error {

@@ -91,6 +91,12 @@ type Info struct {
 	Dir  bool
 }
 
+// maxName is the length in bytes of the longest file name that every file system takes.
+const maxName = 255
+
+// FitName returns name+rest, with name cut short if the whole is longer than a file name may be.
+func FitName(name, rest string) string { return name[:min(len(name), maxName-len(rest))] + rest }
+
 // ErrNoSpace matches every error that means the disk, the quota or the file size limit is exhausted.
 var ErrNoSpace = errors.New("no space left")
 
