@@ -104,15 +104,12 @@ func open(o Options, dir string, own vfs.FS) (_ *Engine, err error) {
 	if o.CloseTimeout == 0 {
 		o.CloseTimeout = defaultCloseTimeout
 	}
-	if o.WallClock == nil {
-		o.WallClock = time.Now
-	}
 	if o.MinFree == 0 {
 		o.MinFree = minFree(o.FS, dir)
 	}
 	b, err := broker.Open(broker.Options{
 		FS: o.FS, Dir: dir, Logger: o.Logger,
-		SyncInterval: o.SyncInterval, SyncBytes: o.SyncBytes, MinFree: max(o.MinFree, 0), Now: o.WallClock,
+		SyncInterval: o.SyncInterval, SyncBytes: o.SyncBytes, MinFree: max(o.MinFree, 0), WallClock: o.WallClock,
 		Events: broker.Events(o.Events),
 	})
 	if err != nil {

@@ -150,7 +150,7 @@ func (p *producer) widen(rt *route) []*lane {
 func (p *producer) millis(r *Record, now *int64) (int64, error) {
 	if r.Timestamp.IsZero() {
 		if *now == 0 {
-			*now = p.e.b.Now().UnixMilli()
+			*now = p.e.b.NowMillis()
 		}
 		return *now, nil
 	}

@@ -39,10 +39,10 @@ type Options struct {
 	FS           vfs.FS
 	Dir          string
 	Logger       *slog.Logger
-	SyncInterval time.Duration // from the first unsynced append to the background sync
-	SyncBytes    int64         // unsynced bytes of a partition that start it earlier
-	MinFree      int64         // bytes of the file system that appends leave free; 0: none
-	Now          func() time.Time
+	SyncInterval time.Duration    // from the first unsynced append to the background sync
+	SyncBytes    int64            // unsynced bytes of a partition that start it earlier
+	MinFree      int64            // bytes of the file system that appends leave free; 0: none
+	WallClock    func() time.Time // nil: time.Now
 	Events       Events
 }
 
@@ -66,6 +66,7 @@ type Broker struct {
 	ids   *meta.ProducerIDs
 	wheel *wheel.Wheel
 	epoch int32
+	clock clock
 	syncs chan struct{}
 	flush flusher
 
@@ -96,6 +97,7 @@ func Open(o Options) (_ *Broker, err error) {
 		return nil, err
 	}
 	b := &Broker{o: o, lock: lock, syncs: make(chan struct{}, maxSyncs)}
+	b.clock.wall = o.WallClock
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.abort())
@@ -190,8 +192,8 @@ func (b *Broker) leave() { b.life.RUnlock() }
 // Wheel carries the timeouts of the engine.
 func (b *Broker) Wheel() *wheel.Wheel { return b.wheel }
 
-// Now is the wall clock that feeds timestamps.
-func (b *Broker) Now() time.Time { return b.o.Now() }
+// NowMillis is the wall clock that feeds timestamps, in milliseconds since 1970.
+func (b *Broker) NowMillis() int64 { return b.clock.millis() }
 
 // Epoch is the incarnation of the engine, the leader epoch of the batches that it writes.
 func (b *Broker) Epoch() int32 { return b.epoch }

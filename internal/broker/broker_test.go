@@ -30,7 +30,7 @@ func check(t testing.TB, err error) {
 
 func tryOpen(sim *vfs.Sim, ev Events) (*Broker, error) {
 	return Open(Options{
-		FS: sim, Dir: root, Logger: slog.New(slog.DiscardHandler), SyncInterval: time.Hour, SyncBytes: 1 << 30, Now: time.Now, Events: ev,
+		FS: sim, Dir: root, Logger: slog.New(slog.DiscardHandler), SyncInterval: time.Hour, SyncBytes: 1 << 30, Events: ev,
 	})
 }
 

@@ -82,7 +82,7 @@ func (b *Broker) CommitOffsets(ctx context.Context, group string, cs []Commit) e
 		return err
 	}
 	defer b.leave()
-	now := b.o.Now().UnixMilli()
+	now := b.clock.millis()
 	batch := b.meta.NewBatch()
 	for _, c := range cs {
 		if c.Partition.t.Deleted() {
