@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -73,13 +74,13 @@ type image struct {
 }
 
 func images(sim *vfs.Sim, fn func(step func())) (all []image) {
-	done := 0
+	var done atomic.Int64 // pebble's goroutines operate on the disk too
 	sim.OnOp(func(op vfs.Op) {
 		for i, keep := range []float64{0, 1, -1} {
-			all = append(all, image{sim.Cut(vfs.Cut{Seed: uint64(op.N*3 + i), Keep: keep}), op, done})
+			all = append(all, image{sim.Cut(vfs.Cut{Seed: uint64(op.N*3 + i), Keep: keep}), op, int(done.Load())})
 		}
 	})
-	fn(func() { done++ })
+	fn(func() { done.Add(1) })
 	sim.OnOp(nil)
 	return all
 }
