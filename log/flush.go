@@ -13,7 +13,7 @@ import (
 // flush is the group commit of one log. At most one sync of its file runs; who needs a later one joins the next round, which
 // the first of them leads when the running one has ended. So each sync covers everybody who came while the last one ran.
 type flush struct {
-	// running has room for the leader of the round that syncs. A channel and no lock: it is held across a wait.
+	// running has room for whoever syncs the file: the leader of a round, or a seal (syncAlone). A channel and no lock: it is held across a wait.
 	running chan struct{}
 	// leaders are those whose round has not ended; Close waits for them.
 	leaders sync.WaitGroup

@@ -71,7 +71,6 @@ func (l *Log) rebuild(s *segment, f vfs.File, reason error) (*indexes, error) {
 	if s.sealedSize.Load() >= 0 {
 		t.closeTimes()
 	}
-	t.written.Store(limit)
 	if !l.closing.Load() {
 		if err := t.writeIndexes(l.o.FS, false); err != nil {
 			// Hints: without the files the next Open does this again.
