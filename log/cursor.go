@@ -61,6 +61,13 @@ func (c *Cursor) File() vfs.File { return c.w.f }
 func (c *Cursor) Next(limit int64) (batch.Batch, error) {
 	// The log end is loaded before the segment's state: see segment.sealedSize.
 	limit = min(limit, c.l.end.Load())
+	if err := c.l.Err(); err != nil {
+		// What a sync that failed has left in memory need not be on the disk, and memory may be taken from it at any time.
+		limit = min(limit, c.l.durable.Load())
+		if c.next >= limit {
+			return nil, err
+		}
+	}
 	if c.next >= limit {
 		if end := c.l.end.Load(); c.next > end {
 			return nil, c.outOfRange(end)

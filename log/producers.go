@@ -113,6 +113,16 @@ func (l *Log) LastOffset(producerID int64) int64 {
 	return -1
 }
 
+// NextSequence is the sequence that follows the last batch of a producer in this epoch; 0 if the log remembers none.
+func (l *Log) NextSequence(producerID int64, epoch int16) int32 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p := l.mu.producers[producerID]; p != nil && p.epoch == epoch && p.n > 0 {
+		return nextSequence(p.last().lastSequence)
+	}
+	return 0
+}
+
 // sorted returns the producers by id, for a snapshot that is the same every time.
 func (ps producers) sorted() []*producer {
 	all := make([]*producer, 0, len(ps))

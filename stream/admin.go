@@ -105,6 +105,36 @@ func (a admin) OffsetsForTime(ctx context.Context, t time.Time, tps ...TopicPart
 	})
 }
 
+func (a admin) Health(ctx context.Context, tps ...TopicPartition) ([]PartitionHealth, error) {
+	if len(tps) == 0 {
+		ts, err := a.e.b.Topics()
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range ts {
+			for _, p := range t.Partitions() {
+				tps = append(tps, p.TopicPartition())
+			}
+		}
+	}
+	out := make([]PartitionHealth, 0, len(tps))
+	for _, tp := range tps {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		p, err := a.e.b.Partition(tp)
+		if err != nil {
+			return nil, err
+		}
+		h, err := p.Health()
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, PartitionHealth{tp, h.State, h.Err})
+	}
+	return out, nil
+}
+
 // The rest comes with groups, transactions and retention.
 
 func (admin) AlterTopic(context.Context, string, map[string]string, ...string) error {

@@ -5,6 +5,8 @@ import (
 	"iter"
 	"regexp"
 	"time"
+
+	"github.com/runnelmq/runnel/internal/kafka"
 )
 
 // Client is what a program needs of a stream: an *Engine in this process, or a cluster. It may gain methods.
@@ -152,6 +154,31 @@ type Admin interface {
 	Producers(ctx context.Context, tps ...TopicPartition) ([]ProducerInfo, error)
 	AbortTransaction(ctx context.Context, tp TopicPartition, producerID int64) error
 	Explain(ctx context.Context, group string) ([]Explanation, error)
+	// Health says what partitions can do; of all partitions if none is named.
+	Health(ctx context.Context, tps ...TopicPartition) ([]PartitionHealth, error)
+}
+
+// PartitionState says what a partition can do.
+type PartitionState = kafka.PartitionState
+
+const (
+	// PartitionOK takes appends and is read.
+	PartitionOK = kafka.PartitionOK
+	// PartitionDiskFull refused its last append: ErrDiskFull. Reads, commits and deletions go on, and so do appends, by themselves, when there is space.
+	PartitionDiskFull = kafka.PartitionDiskFull
+	// PartitionDamaged has records that are lost or damaged: reading those is ErrCorrupt, with a CorruptError that says which. The others are read. Appends go on, unless the
+	// end of the log is lost: then they are ErrCorrupt too.
+	PartitionDamaged = kafka.PartitionDamaged
+	// PartitionFailed was taken offline by a storage error. Appends, and commits of what is not durable, are ErrPartitionFailed, and so is reading on from the durable end. The
+	// engine opens the partition again by itself when the disk works, through recovery: what was acknowledged as synced is there, of the rest the end may be missing.
+	PartitionFailed = kafka.PartitionFailed
+)
+
+// PartitionHealth is the state of a partition.
+type PartitionHealth struct {
+	TopicPartition
+	State PartitionState
+	Err   error // why, nil with PartitionOK
 }
 
 // TopicInfo describes a topic.

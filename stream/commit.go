@@ -10,7 +10,7 @@ import (
 	"github.com/runnelmq/runnel/internal/kafka"
 )
 
-// commitDue makes the automatic commit if its interval has passed: of what earlier polls have handed over.
+// commitDue makes the automatic commit if its interval has passed: of what earlier polls have handed over. One that failed with the storage is made by a later poll.
 func (c *consumer) commitDue(ctx context.Context) error {
 	if !c.commitsItself() { // nor looks at the clock
 		return nil
@@ -21,7 +21,13 @@ func (c *consumer) commitDue(ctx context.Context) error {
 	if !due {
 		return nil
 	}
-	return c.autoCommit(ctx)
+	err := c.autoCommit(ctx)
+	if errors.Is(err, kafka.ErrMetaFailed) || errors.Is(err, kafka.ErrPartitionFailed) {
+		// It passes by itself, the engine has reported it, and the next commit covers what this one should have: reading goes on.
+		c.e.o.Logger.Warn("automatic commit", "group", c.c.Group, "error", err)
+		return nil
+	}
+	return err
 }
 
 func (c *consumer) commitsItself() bool { return c.c.Group != "" && !c.c.ManualCommit }

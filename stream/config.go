@@ -46,11 +46,16 @@ type Events struct {
 	TailCut func(tp TopicPartition, end, n int64, quarantine string)
 	// IndexRebuilt: an index was missing or wrong and has been made anew from the log.
 	IndexRebuilt func(tp TopicPartition, baseOffset int64, reason error)
-	// PartitionFailed: a storage error has taken a partition offline, or it could not be opened.
-	PartitionFailed func(tp TopicPartition, err error)
+	// PartitionState: a partition's state has changed; err is why, nil with PartitionOK. See Admin.Health.
+	PartitionState func(tp TopicPartition, s PartitionState, err error)
+	// MetaFailed: a storage error has stopped the metadata store. Until MetaRecovered whatever needs it is ErrMetaFailed: commits, changes of topics, first appends, new
+	// producers. Appends and reads go on. The engine opens the store again by itself when the disk works.
+	MetaFailed    func(err error)
+	MetaRecovered func()
 	// StrayDirectory: a partition directory that belongs to no topic has been renamed.
 	StrayDirectory func(from, to string)
-	// OffsetClamped: a committed offset lay behind the log's end and has been taken as the end.
+	// OffsetClamped: an offset lay behind the log's end and has been taken as the end: one that was committed, in a directory put together from copies of different age, or
+	// a consumer's position, after a partition that failed was opened again without its last records.
 	OffsetClamped func(group string, tp TopicPartition, from, to int64)
 }
 

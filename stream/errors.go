@@ -47,9 +47,9 @@ var (
 	ErrUnknownMember error = kafka.ErrUnknownMember
 	// ErrDiskFull: the append would leave less than Options.MinFree. Reads and commits go on; appends succeed again by themselves.
 	ErrDiskFull error = kafka.ErrDiskFull
-	// ErrPartitionFailed: a storage error has taken the partition offline until the engine is opened again.
+	// ErrPartitionFailed: a storage error has taken the partition offline. The engine opens it again by itself when the disk works; see Admin.Health.
 	ErrPartitionFailed error = kafka.ErrPartitionFailed
-	// ErrMetaFailed: the metadata store reported a storage error.
+	// ErrMetaFailed: a storage error has stopped the metadata store. The engine opens it again by itself when the disk works; see Events.MetaFailed.
 	ErrMetaFailed error = kafka.ErrMetaFailed
 	// ErrCorrupt: bytes on the disk are not what was written; see CorruptError.
 	ErrCorrupt error = kafka.ErrCorrupt

@@ -42,7 +42,7 @@ func TestWhatMayBeDoneAfterAnError(t *testing.T) {
 		{stream.ErrRebalance, true, false},
 		{stream.ErrUnknownMember, false, false},
 		{stream.ErrDiskFull, true, false},
-		{stream.ErrPartitionFailed, false, false},
+		{stream.ErrPartitionFailed, true, false},
 		{stream.ErrCorrupt, false, false},
 		{stream.ErrTimeout, true, false},
 		{stream.ErrOutcomeUnknown, false, false},

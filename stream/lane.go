@@ -27,6 +27,7 @@ type lane struct {
 		sync.Mutex
 		b        batch.Builder
 		buf      []byte
+		life     *broker.Life  // of the partition, which the rest is of
 		sequence int32         // of the next batch
 		state    *broker.State // of a named producer
 		missed   missed
@@ -164,21 +165,38 @@ func (p *producer) millis(r *Record, now *int64) (int64, error) {
 // open begins a batch in the lane, which is locked, and reads a named producer's state, which stays locked until done.
 func (p *producer) open(ln *lane) error {
 	ln.mu.b.Reset(ln.mu.buf)
-	if p.name == nil {
-		return nil
+	life, err := ln.p.Life()
+	if err != nil {
+		return err
 	}
-	if ln.mu.state == nil {
-		st, err := p.name.State(ln.p, p.epoch)
-		if err != nil {
+	if life != ln.mu.life {
+		if err := p.enterLife(ln, life); err != nil {
 			return err
 		}
-		ln.mu.state = st
+	}
+	if p.name == nil {
+		return nil
 	}
 	ln.mu.state.Lock()
 	if _, err := p.name.Live(p.epoch); err != nil {
 		ln.mu.state.Unlock()
 		return err
 	}
+	return nil
+}
+
+// enterLife takes up where the partition's log says that the producer stands: what it had sent before, another life may have lost.
+func (p *producer) enterLife(ln *lane, life *broker.Life) error {
+	var st *broker.State
+	if p.name != nil {
+		var err error
+		if st, err = p.name.State(ln.p, p.epoch); err != nil {
+			return err
+		}
+		life = st.Life()
+	}
+	ln.mu.life, ln.mu.state = life, st
+	ln.mu.sequence = life.NextSequence(p.id, p.epoch)
 	return nil
 }
 
@@ -244,6 +262,7 @@ func (ln *lane) withoutSequence(headers []Header) []Header {
 
 // appended is a batch in the log.
 type appended struct {
+	life  *broker.Life
 	base  int64
 	epoch int32
 }
@@ -263,5 +282,5 @@ func (p *producer) send(ln *lane, sequence int64) (appended, error) {
 	}
 	// A batch that failed used no sequence.
 	m.sequence = (m.sequence + count) & (1<<31 - 1)
-	return appended{a.Base, a.LeaderEpoch}, nil
+	return appended{m.life, a.Base, a.LeaderEpoch}, nil
 }

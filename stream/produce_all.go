@@ -2,18 +2,20 @@ package stream
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	rlog "github.com/runnelmq/runnel/log"
 
 	"github.com/runnelmq/runnel/internal/batch"
+	"github.com/runnelmq/runnel/internal/broker"
 	"github.com/runnelmq/runnel/internal/kafka"
 )
 
 // append hands a sealed batch to the partition. The lane is locked.
 func (ln *lane) append(p *producer, b batch.Batch, sequence int64) (rlog.Appended, error) {
 	if p.name == nil {
-		return ln.p.Append(b)
+		return ln.mu.life.Append(b)
 	}
 	return p.name.Append(ln.mu.state, p.epoch, b, sequence)
 }
@@ -21,8 +23,9 @@ func (ln *lane) append(p *producer, b batch.Batch, sequence int64) (rlog.Appende
 // share is the part of a ProduceAll that goes to one partition.
 type share struct {
 	ln      *lane
-	records []int // indexes, rising
-	upto    int64 // offset that has to be durable, 0: none
+	records []int        // indexes, rising
+	life    *broker.Life // that the records went to
+	upto    int64        // offset in it that has to be durable, 0: none
 }
 
 func (p *producer) ProduceAll(ctx context.Context, rs []Record, out []Result) ([]Result, error) {
@@ -56,7 +59,7 @@ func (p *producer) ProduceAll(ctx context.Context, rs []Record, out []Result) ([
 
 // wait waits for the records that asked for it.
 func (s *share) wait(ctx context.Context, out []Result) {
-	err := s.ln.p.WaitDurable(ctx, s.upto)
+	err := s.life.WaitDurable(ctx, s.upto)
 	if err == nil {
 		return
 	}
@@ -99,10 +102,16 @@ func (p *producer) sendShare(ctx context.Context, s *share, rs []Record, out []R
 		if err == nil {
 			err = p.open(ln)
 		}
+		if err == nil && s.life != nil && s.life != ln.mu.life {
+			// The partition failed after the first batches, and has been opened again: what became of those is what waiting for them will tell.
+			err = fmt.Errorf("%s: %w", ln.p.TopicPartition(), kafka.ErrPartitionFailed)
+			p.done(ln)
+		}
 		if err != nil {
 			p.failRest(ln, todo, rs, out, err)
 			return
 		}
+		s.life = ln.mu.life
 		todo, err = p.sendBatch(s, todo, rs, out)
 		p.done(ln)
 		if err != nil {

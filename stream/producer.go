@@ -85,7 +85,7 @@ func (p *producer) duplicate(ln *lane, ms int64, acks Acks) Receipt {
 
 // one appends a single record; upto is the offset that has to be durable for it, 0 if it need not be. then, if there is
 // one, runs before another record of the partition can be appended.
-func (p *producer) one(ctx context.Context, r *Record, then func(rec Receipt, bp *broker.Partition, upto int64, err error)) (rec Receipt, bp *broker.Partition, upto int64, err error) {
+func (p *producer) one(ctx context.Context, r *Record, then func(rec Receipt, life *broker.Life, upto int64, err error)) (rec Receipt, life *broker.Life, upto int64, err error) {
 	ln, err := p.lane(r)
 	if err != nil {
 		return Receipt{}, nil, 0, err
@@ -102,9 +102,9 @@ func (p *producer) one(ctx context.Context, r *Record, then func(rec Receipt, bp
 	}
 	ln.mu.missed.note(r.Sequence, err)
 	if then != nil {
-		then(rec, ln.p, upto, err)
+		then(rec, ln.mu.life, upto, err)
 	}
-	return rec, ln.p, upto, err
+	return rec, ln.mu.life, upto, err
 }
 
 func (p *producer) single(ln *lane, r *Record, acks Acks) (rec Receipt, upto int64, err error) {
@@ -140,9 +140,9 @@ func durableFor(acks Acks, upto int64) int64 {
 }
 
 func (p *producer) ProduceSync(ctx context.Context, r *Record) (Receipt, error) {
-	rec, bp, upto, err := p.one(ctx, r, nil)
+	rec, life, upto, err := p.one(ctx, r, nil)
 	if err == nil && upto > 0 {
-		if err = bp.WaitDurable(ctx, upto); err != nil {
+		if err = life.WaitDurable(ctx, upto); err != nil {
 			err = kafka.OutcomeUnknown(err)
 		}
 	}
@@ -154,9 +154,9 @@ func (p *producer) Produce(ctx context.Context, r *Record, promise func(Receipt,
 		promise = ignore
 	}
 	queued := false
-	_, _, _, err := p.one(ctx, r, func(rec Receipt, bp *broker.Partition, upto int64, err error) {
+	_, _, _, err := p.one(ctx, r, func(rec Receipt, life *broker.Life, upto int64, err error) {
 		queued = true
-		p.promises.add(pending{promise, rec, err, bp, upto})
+		p.promises.add(pending{promise, rec, err, life, upto})
 	})
 	if !queued {
 		p.promises.add(pending{promise: promise, err: err})

@@ -26,8 +26,8 @@ type pending struct {
 	promise func(Receipt, error)
 	rec     Receipt
 	err     error
-	bp      *broker.Partition
-	upto    int64 // offset that has to be durable first, 0: none
+	life    *broker.Life // that the record went to
+	upto    int64        // offset in it that has to be durable first, 0: none
 }
 
 func (q *promises) add(p pending) {
@@ -78,7 +78,7 @@ func (q *promises) run(ctx context.Context) {
 // keep waits for what a promise needs and runs it.
 func (q *promises) keep(ctx context.Context, p *pending) {
 	if p.err == nil && p.upto > 0 {
-		if p.err = p.bp.WaitDurable(ctx, p.upto); p.err != nil {
+		if p.err = p.life.WaitDurable(ctx, p.upto); p.err != nil {
 			p.err = kafka.OutcomeUnknown(p.err)
 		}
 	}

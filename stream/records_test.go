@@ -189,7 +189,7 @@ func TestGreatestRecordPassesAmongOthers(t *testing.T) {
 			}
 		}
 		part := must(eng.Broker().Partition(tp("a", 0)))(t)
-		c := must(part.NewCursor(0))(t)
+		c := must(part.Life())(t).NewCursor(0)
 		defer c.Close()
 		for {
 			b := must(c.Next(math.MaxInt64))(t)

@@ -29,6 +29,7 @@ type track struct {
 	failure   error // why polls pass the partition over, until Seek or Resume
 	seeks     int   // how often the caller has set the position
 
+	life  *broker.Life // of the partition, that cur reads
 	cur   *rlog.Cursor
 	batch batch.Batch // the batch that is being handed over; nil: none
 	it    batch.Iter
@@ -117,6 +118,9 @@ func (c *consumer) fill(t *track, dst []Record, room *int, first bool) (n int, e
 	if err := c.place(t); err != nil {
 		return 0, err
 	}
+	if err := c.enterLife(t); err != nil {
+		return 0, err
+	}
 	for n < len(dst) && (*room > 0 || first && n == 0) {
 		if t.batch == nil {
 			if c.c.Borrow && n > 0 {
@@ -139,6 +143,23 @@ func (c *consumer) fill(t *track, dst []Record, room *int, first bool) (n int, e
 	return n, nil
 }
 
+// enterLife goes on in the life that the partition is in. Of what has been read in an earlier one, recovery may have kept less: then reading goes on behind what it kept.
+func (c *consumer) enterLife(t *track) error {
+	life, err := t.p.Life()
+	if err != nil || life == t.life {
+		return err
+	}
+	t.leave()
+	if t.life != nil {
+		if kept := life.KeptSince(t.life); t.next > kept {
+			c.e.b.Clamped(c.c.Group, t.tp, t.next, kept)
+			t.moveTo(kept, -1)
+		}
+	}
+	t.life = life
+	return nil
+}
+
 // nextBatch goes to the next batch that holds records, if there is one that may be seen.
 func (c *consumer) nextBatch(t *track) error {
 	limit, err := c.end(t.p)
@@ -147,13 +168,12 @@ func (c *consumer) nextBatch(t *track) error {
 	}
 	for t.next != limit {
 		if t.cur == nil {
-			if t.cur, err = t.p.NewCursor(t.next); err != nil {
-				return err
-			}
+			t.cur = t.life.NewCursor(t.next)
 		}
 		b, err := t.cur.Next(limit)
 		if err != nil || b == nil {
-			return err
+			t.p.NoteRead(err)
+			return t.life.Explain(err)
 		}
 		if err := t.take(b); err != nil || t.batch != nil {
 			return err

@@ -26,8 +26,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	rlog "github.com/runnelmq/runnel/log"
-
 	"github.com/runnelmq/runnel/internal/kafka"
 	"github.com/runnelmq/runnel/internal/meta"
 	"github.com/runnelmq/runnel/internal/vfs"
@@ -48,11 +46,13 @@ type Options struct {
 
 // Events tells the owner what happened. Nil funcs are skipped; they must not call back.
 type Events struct {
-	TailCut         func(tp kafka.TopicPartition, end, bytes int64, quarantine string)
-	IndexRebuilt    func(tp kafka.TopicPartition, base int64, reason error)
-	PartitionFailed func(tp kafka.TopicPartition, err error)
-	StrayDirectory  func(from, to string)
-	OffsetClamped   func(group string, tp kafka.TopicPartition, from, to int64)
+	TailCut        func(tp kafka.TopicPartition, end, bytes int64, quarantine string)
+	IndexRebuilt   func(tp kafka.TopicPartition, base int64, reason error)
+	PartitionState func(tp kafka.TopicPartition, s kafka.PartitionState, err error)
+	MetaFailed     func(err error)
+	MetaRecovered  func()
+	StrayDirectory func(from, to string)
+	OffsetClamped  func(group string, tp kafka.TopicPartition, from, to int64)
 }
 
 // maxSyncs is how many syncs of an engine run at once: more do not make a disk faster.
@@ -65,10 +65,13 @@ type Broker struct {
 	meta  *meta.Store
 	ids   *meta.ProducerIDs
 	wheel *wheel.Wheel
-	epoch int32
-	clock clock
-	syncs chan struct{}
-	flush flusher
+	epoch atomic.Int32
+	heal  *healer // of meta
+	// metaFailed is whether the failure of meta has been reported; only heal looks at it.
+	metaFailed bool
+	clock      clock
+	syncs      chan struct{}
+	flush      flusher
 
 	// life is held for reading by every call that uses meta, for writing by Close.
 	life struct {
@@ -98,21 +101,26 @@ func Open(o Options) (_ *Broker, err error) {
 	}
 	b := &Broker{o: o, lock: lock, syncs: make(chan struct{}, maxSyncs)}
 	b.clock.wall = o.WallClock
+	b.life.Lock() // timers wait for the end of Open
 	defer func() {
+		b.life.closed = err != nil
+		b.closed.Store(err != nil)
+		b.life.Unlock()
 		if err != nil {
 			err = errors.Join(err, b.abort())
 		}
 	}()
-	if b.meta, err = o.openMeta(); err != nil {
+	b.wheel = wheel.New(wheel.Options{OnPanic: func(v any) { o.Logger.Error("timer panicked", "panic", v) }})
+	b.heal = newHealer(b.wheel, b.healMeta)
+	if b.meta, err = o.openMeta(b.heal.need); err != nil {
 		return nil, err
 	}
 	clean, epoch, err := b.meta.Begin()
 	if err != nil {
 		return nil, err
 	}
-	b.epoch = epoch
+	b.epoch.Store(epoch)
 	b.ids = b.meta.ProducerIDs()
-	b.wheel = wheel.New(wheel.Options{OnPanic: func(v any) { o.Logger.Error("timer panicked", "panic", v) }})
 	b.flush.start(b)
 	if err := b.loadTopics(); err != nil {
 		return nil, err
@@ -173,6 +181,9 @@ func (b *Broker) Close() error {
 			}
 		}
 	}
+	if b.meta.Err() != nil {
+		_ = b.meta.Heal() // the disk may work again
+	}
 	errs = append(errs, b.meta.MarkClean(clean, all), b.meta.Close(), b.lock.Close())
 	return errors.Join(errs...)
 }
@@ -196,7 +207,7 @@ func (b *Broker) Wheel() *wheel.Wheel { return b.wheel }
 func (b *Broker) NowMillis() int64 { return b.clock.millis() }
 
 // Epoch is the incarnation of the engine, the leader epoch of the batches that it writes.
-func (b *Broker) Epoch() int32 { return b.epoch }
+func (b *Broker) Epoch() int32 { return b.epoch.Load() }
 
 // NewProducerID returns a producer id that was never used.
 func (b *Broker) NewProducerID() (int64, error) {
@@ -223,38 +234,13 @@ func (b *Broker) recover() error {
 			continue
 		}
 		p := t.Partitions()[id.Partition]
-		if _, err := p.Log(); err != nil {
+		if f, err := p.opened(); err != nil {
 			b.o.Logger.Error("partition cannot be opened", "partition", p.tp, "error", err)
-			if b.o.Events.PartitionFailed != nil {
-				b.o.Events.PartitionFailed(p.tp, err)
-			}
+		} else if f.l.DurableEnd() < f.l.EndOffset() {
+			b.flush.add(p, true)
 		}
 	}
 	return nil
-}
-
-func (b *Broker) logEvents() rlog.Events {
-	ev, lg := b.o.Events, b.o.Logger
-	return rlog.Events{
-		TailCut: func(tp kafka.TopicPartition, end int64, file string, pos, n int64, quarantine string) {
-			lg.Warn("torn tail cut", "partition", tp, "end", end, "file", file, "pos", pos, "bytes", n, "quarantine", quarantine)
-			if ev.TailCut != nil {
-				ev.TailCut(tp, end, n, quarantine)
-			}
-		},
-		IndexRebuilt: func(tp kafka.TopicPartition, base int64, reason error) {
-			lg.Warn("index rebuilt", "partition", tp, "segment", base, "reason", reason)
-			if ev.IndexRebuilt != nil {
-				ev.IndexRebuilt(tp, base, reason)
-			}
-		},
-		Failed: func(tp kafka.TopicPartition, err error) {
-			lg.Error("partition is offline", "partition", tp, "error", err)
-			if ev.PartitionFailed != nil {
-				ev.PartitionFailed(tp, err)
-			}
-		},
-	}
 }
 
 func unknownTopic(name string) error { return fmt.Errorf("%w: %q", kafka.ErrUnknownTopic, name) }

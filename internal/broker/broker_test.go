@@ -51,9 +51,11 @@ func put(t testing.TB, b *Broker, tp kafka.TopicPartition, n int) {
 		var bt batch.Builder
 		bt.Reset(nil)
 		bt.Append(1, nil, fmt.Append(nil, i), nil)
-		a, err := p.Append(bt.Seal(batch.NoProducer()))
+		f, err := p.Life()
 		check(t, err)
-		check(t, p.WaitDurable(context.Background(), a.Last+1))
+		a, err := f.Append(bt.Seal(batch.NoProducer()))
+		check(t, err)
+		check(t, f.WaitDurable(context.Background(), a.Last+1))
 	}
 }
 

@@ -101,12 +101,12 @@ func (f *flusher) flushAll(queue []*Partition) {
 
 // flush makes a partition durable and moves its checkpoints. Errors have taken the partition offline, or will show at the next append.
 func (f *flusher) flush(p *Partition) {
-	l := p.log.Load()
-	if l == nil || p.t.Deleted() {
+	life := p.life.Load()
+	if life == nil || p.t.Deleted() {
 		return
 	}
-	states := p.named.snapshot(l)
-	if err := l.Flush(context.Background()); err != nil {
+	states := p.named.snapshot(life)
+	if err := life.l.Flush(context.Background()); err != nil {
 		if p.t.Deleted() {
 			return
 		}

@@ -99,13 +99,21 @@ func WaitDurable(ctx context.Context, cs []Commit) []error {
 	errs := make([]error, len(cs))
 	var wait sync.WaitGroup
 	for i := 1; i < len(cs); i++ {
-		wait.Go(func() { errs[i] = cs[i].Partition.WaitDurable(ctx, cs[i].Offset) })
+		wait.Go(func() { errs[i] = cs[i].waitDurable(ctx) })
 	}
 	if len(cs) > 0 {
-		errs[0] = cs[0].Partition.WaitDurable(ctx, cs[0].Offset)
+		errs[0] = cs[0].waitDurable(ctx)
 	}
 	wait.Wait()
 	return errs
+}
+
+func (c *Commit) waitDurable(ctx context.Context) error {
+	f, err := c.Partition.Life()
+	if err != nil {
+		return err
+	}
+	return f.WaitDurable(ctx, c.Offset)
 }
 
 func (c *Commit) check() error {
@@ -133,15 +141,12 @@ func (b *Broker) CommittedOffset(group string, p *Partition) (o meta.Offset, ok 
 	if !ok || err != nil {
 		return o, false, err
 	}
-	l, err := p.Log()
+	f, err := p.opened()
 	if err != nil {
 		return o, false, err
 	}
-	if end := l.EndOffset(); o.Offset > end {
-		b.o.Logger.Warn("committed offset is behind the log's end", "group", group, "partition", p.tp, "offset", o.Offset, "end", end)
-		if b.o.Events.OffsetClamped != nil {
-			b.o.Events.OffsetClamped(group, p.tp, o.Offset, end)
-		}
+	if end := f.EndOffset(); o.Offset > end {
+		b.Clamped(group, p.tp, o.Offset, end)
 		// Kept, so that it does not lead again when the log has grown past it: the records up to there would be skipped.
 		o.Offset = end
 		batch := b.meta.NewBatch()
@@ -151,4 +156,12 @@ func (b *Broker) CommittedOffset(group string, p *Partition) (o meta.Offset, ok 
 		}
 	}
 	return o, true, nil
+}
+
+// Clamped reports an offset that lay behind the log's end and has been taken as the end.
+func (b *Broker) Clamped(group string, tp kafka.TopicPartition, offset, end int64) {
+	b.o.Logger.Warn("offset is behind the log's end", "group", group, "partition", tp, "offset", offset, "end", end)
+	if b.o.Events.OffsetClamped != nil {
+		b.o.Events.OffsetClamped(group, tp, offset, end)
+	}
 }

@@ -20,6 +20,7 @@ const (
 	fileRunnel    = "RUNNEL"
 	fileRunnelNew = "RUNNEL.new"
 	fileLock      = "LOCK"
+	fileBallast   = "BALLAST"
 	dirMeta       = "meta"
 	dirTopics     = "topics"
 	dirQuarantine = "quarantine"
@@ -75,7 +76,8 @@ func (o *Options) lockDir() (io.Closer, error) {
 }
 
 // openMeta opens the metadata store of a locked directory and makes the directories that are missing.
-func (o *Options) openMeta() (*meta.Store, error) {
+// trouble is called when the store needs healing.
+func (o *Options) openMeta(trouble func()) (*meta.Store, error) {
 	made, err := o.readRunnel()
 	if err != nil {
 		return nil, err
@@ -94,7 +96,7 @@ func (o *Options) openMeta() (*meta.Store, error) {
 			return nil, err
 		}
 	}
-	s, err := meta.Open(o.FS.Pebble(), dir, !made)
+	s, err := meta.Open(meta.Options{FS: o.FS, Dir: dir, Create: !made, Ballast: path.Join(o.Dir, fileBallast), Trouble: trouble})
 	if err != nil {
 		return nil, err
 	}

@@ -104,13 +104,9 @@ func (p *Partition) settleName(name string, id int64) error {
 	if err != nil {
 		return err
 	}
-	l, err := p.Log()
-	if err != nil {
-		return err
-	}
 	st.Lock()
 	defer st.Unlock()
-	if err := l.Flush(context.Background()); err != nil {
+	if err := st.f.l.Flush(context.Background()); err != nil {
 		return err
 	}
 	return p.saveNamed([]savedState{{name, meta.Sequence{Sequence: st.last, Next: st.next}}})
@@ -127,10 +123,10 @@ func (n *Name) Live(epoch int16) (id int64, err error) {
 }
 
 // State is where a named producer stands in one partition. It is locked while a batch of it is appended, so that the sequence is looked at,
-// the batch appended and the sequence moved as one step.
+// the batch appended and the sequence moved as one step. It is of one life of the partition.
 type State struct {
 	sync.Mutex
-	p    *Partition
+	f    *Life
 	last int64 // sequence of the last record in the log
 	next int64 // offset from which the log says more
 }
@@ -153,6 +149,9 @@ func (n *Name) State(p *Partition, epoch int16) (*State, error) {
 	return p.namedState(n.name, id)
 }
 
+// Life is the partition's life that the state is of.
+func (s *State) Life() *Life { return s.f }
+
 // Last is the sequence of the producer's last record in the partition, 0 if there is none. The state is locked.
 func (s *State) Last() int64 { return s.last }
 
@@ -165,7 +164,7 @@ func (n *Name) Append(s *State, epoch int16, b batch.Batch, sequence int64) (rlo
 	if _, err := n.Live(epoch); err != nil {
 		return rlog.Appended{}, err
 	}
-	a, err := s.p.Append(b)
+	a, err := s.f.Append(b)
 	if err != nil || a.Duplicate {
 		return a, err
 	}
@@ -183,17 +182,18 @@ func (p *Partition) namedState(name string, id int64) (*State, error) {
 	if st := p.named.byName[name]; st != nil {
 		return st, nil
 	}
-	l, err := p.Log()
+	f, err := p.opened()
 	if err != nil {
 		return nil, err
 	}
+	l := f.l
 	cp, err := p.b.meta.Sequence(p.id, name)
 	if err != nil {
 		return nil, err
 	}
-	st := &State{p: p, last: cp.Sequence, next: min(max(cp.Next, l.StartOffset()), l.EndOffset())}
+	st := &State{f: f, last: cp.Sequence, next: min(max(cp.Next, l.StartOffset()), l.EndOffset())}
 	if err := st.replay(l, id, l.LastOffset(id)+1); err != nil {
-		return nil, p.explain(err)
+		return nil, f.Explain(err)
 	}
 	if p.named.byName == nil {
 		p.named.byName = map[string]*State{}
@@ -240,16 +240,26 @@ type savedState struct {
 }
 
 // snapshot copies the states before a sync that will cover them. A state that is locked has nothing in flight, so it is known up to the log's end.
-func (ns *namedStates) snapshot(l *rlog.Log) []savedState {
+func (ns *namedStates) snapshot(f *Life) []savedState {
 	ns.Lock()
 	defer ns.Unlock()
 	var out []savedState
 	for name, st := range ns.byName {
+		if st.f != f {
+			continue
+		}
 		st.Lock()
-		out = append(out, savedState{name, meta.Sequence{Sequence: st.last, Next: l.EndOffset()}})
+		out = append(out, savedState{name, meta.Sequence{Sequence: st.last, Next: f.EndOffset()}})
 		st.Unlock()
 	}
 	return out
+}
+
+// forget lets go of the states of a life that has ended.
+func (ns *namedStates) forget() {
+	ns.Lock()
+	defer ns.Unlock()
+	clear(ns.byName)
 }
 
 // saveNamed checkpoints states that the log is durable for.

@@ -1,17 +1,14 @@
 package broker
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"path"
-	"runtime"
 	"sync"
 	"sync/atomic"
 
 	rlog "github.com/runnelmq/runnel/log"
 
-	"github.com/runnelmq/runnel/internal/batch"
 	"github.com/runnelmq/runnel/internal/kafka"
 	"github.com/runnelmq/runnel/internal/meta"
 )
@@ -23,10 +20,16 @@ type Partition struct {
 	tp kafka.TopicPartition
 	id meta.PartitionID
 
-	log      atomic.Pointer[rlog.Log]
+	life     atomic.Pointer[Life]
 	unsynced atomic.Int64 // bytes appended since the flusher last took the partition up
 	queued   atomic.Bool  // the flusher knows
 	watchers watchers
+	state    atomic.Int32 // kafka.PartitionState; changed with health locked
+	refused  atomic.Int64 // bytes of the batch for which there was no space
+	health   struct {
+		sync.Mutex
+		health
+	}
 
 	mu struct {
 		sync.Mutex
@@ -52,15 +55,16 @@ func (p *Partition) TopicPartition() kafka.TopicPartition { return p.tp }
 // Topic is the life of the topic that the partition belongs to.
 func (p *Partition) Topic() *Topic { return p.t }
 
-// Log returns the partition's log, opening it if nobody has. A partition whose log has lost records stays closed until the engine is opened again.
-func (p *Partition) Log() (*rlog.Log, error) {
-	if l := p.log.Load(); l != nil {
-		return l, nil
+// opened returns the partition's log, opening it if nobody has, for a caller that has entered the broker. A partition whose log has lost records stays closed until the
+// engine is opened again.
+func (p *Partition) opened() (*Life, error) {
+	if f := p.life.Load(); f != nil {
+		return f, nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l := p.log.Load(); l != nil {
-		return l, nil
+	if f := p.life.Load(); f != nil {
+		return f, nil
 	}
 	switch {
 	case p.t.Deleted():
@@ -70,19 +74,24 @@ func (p *Partition) Log() (*rlog.Log, error) {
 	case p.mu.err != nil:
 		return nil, p.mu.err
 	}
-	l, err := p.open()
+	f, err := p.open()
 	if err != nil {
 		var lost *kafka.CorruptError
-		if errors.As(err, &lost) { // that does not pass; what else is wrong with the disk may
+		switch {
+		case errors.As(err, &lost): // that does not pass; what else is wrong with the disk may
 			p.mu.err = err
+			p.note(kafka.PartitionDamaged, err)
+		case !errors.Is(err, kafka.ErrMetaFailed):
+			p.note(kafka.PartitionFailed, err)
 		}
 		return nil, err
 	}
-	p.log.Store(l)
-	return l, nil
+	p.better(kafka.PartitionFailed) // it could not be opened before
+	p.life.Store(f)
+	return f, nil
 }
 
-func (p *Partition) open() (*rlog.Log, error) {
+func (p *Partition) open() (*Life, error) {
 	b := p.b
 	st, err := b.meta.Partition(p.id)
 	if err != nil {
@@ -98,11 +107,11 @@ func (p *Partition) open() (*rlog.Log, error) {
 		TopicPartition: p.tp,
 		TopicID:        meta.TopicID(p.id.Topic).String(),
 		Checkpoints:    checkpoints{p},
-		Events:         b.logEvents(),
+		Events:         p.logEvents(),
 		LogStart:       st.LogStart,
 		Dirty:          st.Dirty,
 		RecoveryPoint:  st.RecoveryPoint,
-		Epoch:          b.epoch,
+		Epoch:          b.epoch.Load(),
 		SegmentBytes:   p.t.config.SegmentBytes,
 		SegmentAge:     p.t.config.SegmentAge,
 		IndexBytes:     p.t.config.IndexBytes,
@@ -118,7 +127,34 @@ func (p *Partition) open() (*rlog.Log, error) {
 		}
 		l, err = rlog.Open(o)
 	}
-	return l, err
+	if err != nil {
+		return nil, err
+	}
+	f := &Life{p: p, l: l}
+	if last := p.life.Load(); last != nil {
+		f.begins = last.begins
+	}
+	f.begins = append(f.begins, l.EndOffset())
+	return f, nil
+}
+
+func (p *Partition) logEvents() rlog.Events {
+	ev, lg := p.b.o.Events, p.b.o.Logger
+	return rlog.Events{
+		TailCut: func(tp kafka.TopicPartition, end int64, file string, pos, n int64, quarantine string) {
+			lg.Warn("torn tail cut", "partition", tp, "end", end, "file", file, "pos", pos, "bytes", n, "quarantine", quarantine)
+			if ev.TailCut != nil {
+				ev.TailCut(tp, end, n, quarantine)
+			}
+		},
+		IndexRebuilt: func(tp kafka.TopicPartition, base int64, reason error) {
+			lg.Warn("index rebuilt", "partition", tp, "segment", base, "reason", reason)
+			if ev.IndexRebuilt != nil {
+				ev.IndexRebuilt(tp, base, reason)
+			}
+		},
+		Failed: func(_ kafka.TopicPartition, err error) { p.note(kafka.PartitionFailed, err) },
+	}
 }
 
 // checkpoints keeps a log's checkpoints in meta.
@@ -126,104 +162,57 @@ type checkpoints struct{ p *Partition }
 
 func (c checkpoints) MarkDirty(epoch int32, start int64) error {
 	if err := c.p.b.meta.MarkDirty(c.p.id, epoch, start); err != nil {
-		return err
+		return certain(err)
 	}
 	c.p.appended.Store(true)
 	return nil
 }
 
 func (c checkpoints) SetRecoveryPoint(offset int64, sync bool) error {
-	return c.p.b.meta.SetRecoveryPoint(c.p.id, offset, sync)
+	return certain(c.p.b.meta.SetRecoveryPoint(c.p.id, offset, sync))
 }
 
-// Append appends a sealed batch; see rlog.Log.Append. It is synced in the background; WaitDurable waits for that.
-func (p *Partition) Append(bt batch.Batch) (rlog.Appended, error) {
-	l, err := p.use()
-	if err != nil {
-		return rlog.Appended{}, err
+// certain takes the doubt out of an error of meta: whether a mark has become durable is all the same to the record that asked for it.
+func certain(err error) error {
+	if errors.Is(err, kafka.ErrOutcomeUnknown) {
+		return fmt.Errorf("%w: %s", kafka.ErrMetaFailed, err)
 	}
-	n := int64(len(bt))
-	a, err := l.Append(bt)
-	if err != nil {
-		return a, p.explain(err)
-	}
-	if a.Duplicate {
-		return a, nil
-	}
-	if u := p.unsynced.Add(n); u >= p.b.o.SyncBytes || !p.queued.Load() {
-		p.b.flush.add(p, u >= p.b.o.SyncBytes)
-	}
-	if p.watchers.any() {
-		p.watchers.wake()
-		// The woken reader gets to run while this goroutine still does: 3 µs instead of 140.
-		runtime.Gosched()
-	}
-	return a, nil
+	return err
 }
 
-// use is Log for a caller that has not entered the broker.
-func (p *Partition) use() (*rlog.Log, error) {
+// Life returns the life that the partition is in, opening its log if nobody has.
+func (p *Partition) Life() (*Life, error) {
 	if p.b.closed.Load() {
 		return nil, kafka.ErrClosed
 	}
-	if l := p.log.Load(); l != nil {
-		return l, nil
+	if f := p.life.Load(); f != nil {
+		return f, nil
 	}
 	if err := p.b.enter(); err != nil {
 		return nil, err
 	}
 	defer p.b.leave()
-	return p.Log()
-}
-
-// explain says of a log that was closed why.
-func (p *Partition) explain(err error) error {
-	if errors.Is(err, kafka.ErrClosed) && p.t.Deleted() {
-		return p.Gone()
-	}
-	return err
-}
-
-// Gone is the error of a partition whose topic was deleted.
-func (p *Partition) Gone() error {
-	return fmt.Errorf("%w: %q was deleted", kafka.ErrUnknownTopic, p.tp.Topic)
-}
-
-// WaitDurable waits until everything below offset upto is durable; see rlog.Log.WaitDurable.
-func (p *Partition) WaitDurable(ctx context.Context, upto int64) error {
-	l, err := p.use()
-	if err != nil {
-		return err
-	}
-	return p.explain(l.WaitDurable(ctx, upto))
+	return p.opened()
 }
 
 // Bounds returns the log start offset, the log end offset and the durable end.
 func (p *Partition) Bounds() (start, end, durable int64, err error) {
-	l, err := p.use()
+	f, err := p.Life()
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	return l.StartOffset(), l.EndOffset(), l.DurableEnd(), nil
-}
-
-// NewCursor returns a cursor at offset, which the caller closes.
-func (p *Partition) NewCursor(offset int64) (*rlog.Cursor, error) {
-	l, err := p.use()
-	if err != nil {
-		return nil, err
-	}
-	return l.NewCursor(offset), nil
+	return f.l.StartOffset(), f.l.EndOffset(), f.l.DurableEnd(), nil
 }
 
 // OffsetForTime finds the first record at or after t (ms).
 func (p *Partition) OffsetForTime(t int64) (rlog.Found, bool, error) {
-	l, err := p.use()
+	f, err := p.Life()
 	if err != nil {
 		return rlog.Found{}, false, err
 	}
-	f, ok, err := l.OffsetForTime(t, l.EndOffset())
-	return f, ok, p.explain(err)
+	found, ok, err := f.l.OffsetForTime(t, f.l.EndOffset())
+	p.NoteRead(err)
+	return found, ok, f.Explain(err)
 }
 
 // close closes the log in order. dirty reports whether meta has to hear of its end.
@@ -231,12 +220,12 @@ func (p *Partition) close() (end int64, dirty bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.closed = true
-	l := p.log.Load()
-	if l == nil {
+	f := p.life.Load()
+	if f == nil {
 		return 0, false, nil
 	}
-	states := p.named.snapshot(l)
-	end, err = l.Close()
+	states := p.named.snapshot(f)
+	end, err = f.l.Close()
 	p.watchers.wake()
 	if err == nil {
 		err = p.saveNamed(states)
@@ -249,8 +238,8 @@ func (p *Partition) abandon() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.closed = true
-	if l := p.log.Load(); l != nil {
-		l.Abandon()
+	if f := p.life.Load(); f != nil {
+		f.l.Abandon()
 	}
 	p.watchers.wake()
 }

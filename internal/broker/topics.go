@@ -154,15 +154,23 @@ func (b *Broker) CreateTopic(name string, partitions int, config map[string]stri
 	if _, err := rand.Read(info.ID[:]); err != nil {
 		return err
 	}
-	t, err := b.newTopic(info)
-	if err != nil {
-		return err
+	if _, err := ParseConfig(config); err != nil {
+		return fmt.Errorf("topic %s: %w", name, err)
 	}
 	if err := b.meta.PutTopic(info); err != nil {
 		return err
 	}
+	return b.addTopic(info)
+}
+
+// addTopic makes a topic known that meta knows.
+func (b *Broker) addTopic(info meta.Topic) error {
+	t, err := b.newTopic(info)
+	if err != nil {
+		return err
+	}
 	b.topics.Lock()
-	b.topics.byName[name] = t
+	b.topics.byName[info.Name] = t
 	b.topics.Unlock()
 	b.changed()
 	return nil
@@ -235,6 +243,7 @@ func (b *Broker) DeleteTopic(name string) error {
 		p.abandon()
 	}
 	if err != nil {
+		b.topics.deleting[strings.ToLower(name)] = info
 		return kafka.OutcomeUnknown(err)
 	}
 	if err := b.finishDelete(info); err != nil {

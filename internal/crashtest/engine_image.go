@@ -51,8 +51,8 @@ func (s *engineShape) open(disk *vfs.Sim) (*stream.Engine, *events, error) {
 	eng, err := stream.Open(engineDir, &stream.Options{
 		FS: disk, SyncInterval: s.SyncInterval, SyncBytes: s.SyncBytes, MinFree: -1,
 		Events: stream.Events{
-			PartitionFailed: func(tp stream.TopicPartition, err error) {
-				ev.add(fmt.Errorf("A1/A2: partition %v failed: %w", tp, err))
+			PartitionState: func(tp stream.TopicPartition, s stream.PartitionState, err error) {
+				ev.add(fmt.Errorf("A1/A2: partition %v is %v: %w", tp, s, err))
 			},
 			StrayDirectory: func(from, to string) { ev.add(fmt.Errorf("A10: directory %s is a stray, now %s", from, to)) },
 			OffsetClamped: func(group string, tp stream.TopicPartition, from, to int64) {

@@ -49,8 +49,8 @@ var (
 	ErrRebalance          = &Error{27, retriable, "group is rebalancing"}
 	ErrUnknownMember      = &Error{25, 0, "unknown member"}
 	ErrDiskFull           = &Error{56, retriable, "disk is full"}
-	ErrPartitionFailed    = &Error{56, 0, "partition is offline after a storage error"}
-	ErrMetaFailed         = &Error{56, 0, "metadata store failed"}
+	ErrPartitionFailed    = &Error{56, retriable, "partition is offline after a storage error"}
+	ErrMetaFailed         = &Error{56, retriable, "metadata store failed"}
 	ErrCorrupt            = &Error{2, 0, "data is corrupt"}
 	ErrTimeout            = &Error{7, retriable, "timed out"}
 	ErrOutcomeUnknown     = &Error{UnknownServerError, 0, "outcome is unknown: the record may or may not be kept"}

@@ -45,8 +45,22 @@ func (s *Store) Begin() (clean bool, incarnation int32, err error) {
 	}
 	b := s.NewBatch()
 	b.set(keyIncarnation, binary.BigEndian.AppendUint32(nil, uint32(incarnation)))
-	_ = b.b.Delete(keyClean, nil)
+	b.delete(keyClean)
 	return clean, incarnation, b.Commit(true)
+}
+
+// RaiseIncarnation begins another incarnation in the middle of a life, durably, and returns it.
+func (s *Store) RaiseIncarnation() (n int32, err error) {
+	if _, err := s.get(keyIncarnation, func(v []byte) error {
+		if len(v) != 4 {
+			return corrupt("incarnation", v)
+		}
+		n = int32(binary.BigEndian.Uint32(v)) + 1
+		return nil
+	}); err != nil {
+		return 0, err
+	}
+	return n, s.set(keyIncarnation, binary.BigEndian.AppendUint32(nil, uint32(n)), true)
 }
 
 // MarkClean records the end of a life: every partition in clean has been synced up to its end, which is its recovery
@@ -55,7 +69,7 @@ func (s *Store) MarkClean(clean map[PartitionID]int64, all bool) error {
 	b := s.NewBatch()
 	for p, end := range clean {
 		b.set(p.key(kindRecovery, ""), putInt64(end))
-		_ = b.b.Delete(p.dirtyKey(), nil)
+		b.delete(p.dirtyKey())
 	}
 	if all {
 		b.set(keyClean, nil)

@@ -19,7 +19,7 @@ const dir = "/meta"
 
 func open(t testing.TB, sim *vfs.Sim) *Store {
 	t.Helper()
-	s, err := Open(sim.Pebble(), dir, true)
+	s, err := Open(Options{FS: sim, Dir: dir, Create: true, Ballast: "/BALLAST"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,33 +274,4 @@ func TestDamagedValues(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-}
-
-// A failing disk is an error that names itself, and not the end of the process.
-func TestFailingDisk(t *testing.T) {
-	sim := vfs.NewSim(8)
-	s := open(t, sim)
-	check(t, s.SetName("n", Name{1, 0}))
-	disk := errors.New("input/output error")
-	sim.Inject(func(op vfs.Op) error {
-		if op.Kind == vfs.OpSync {
-			return disk
-		}
-		return nil
-	})
-	if err := s.SetName("n", Name{1, 1}); !errors.Is(err, kafka.ErrMetaFailed) {
-		t.Fatal(err)
-	}
-	if err := s.SetName("n", Name{1, 2}); !errors.Is(err, kafka.ErrMetaFailed) {
-		t.Fatalf("a write after a failed sync: %v", err)
-	}
-	sim.Inject(nil)
-	_ = s.Close()
-	s = open(t, sim.Crash())
-	n, ok, err := s.Name("n")
-	check(t, err)
-	if !ok || n.ProducerID != 1 {
-		t.Fatalf("%+v %v", n, ok)
-	}
-	check(t, s.Close())
 }

@@ -4,67 +4,233 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime/debug"
+	"sync"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
-	pebblevfs "github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/runnelmq/runnel/internal/kafka"
+	"github.com/runnelmq/runnel/internal/vfs"
 )
 
-// Store is the open key space. All methods are safe for concurrent use; none may be called after Close.
-type Store struct {
-	db  *pebble.DB
-	log *logger
+// Options says where a store lies.
+type Options struct {
+	FS      vfs.FS
+	Dir     string
+	Create  bool   // make the store if it is missing; else a missing one is kafka.ErrCorrupt
+	Ballast string // file that holds space back for the store; it is made, and missing now and then
+	// Trouble is called, from any goroutine and with locks held, when Heal has something to do. nil: nobody heals.
+	Trouble func()
 }
 
-// Open opens the store in dir, making it if create is set; without create a missing store is an error.
-func Open(fs pebblevfs.FS, dir string, create bool) (*Store, error) {
-	l := &logger{}
-	db, err := pebble.Open(dir, &pebble.Options{
-		FS:                    fs,
+// Store is the open key space. All methods are safe for concurrent use; none may be called after Close.
+//
+// A storage error ends the database, not the store: every call is kafka.ErrMetaFailed until Heal has opened it again.
+type Store struct {
+	o       Options
+	ballast ballast
+	failure atomic.Pointer[error] // why db is not to be used
+	// life is held for reading while db is used, for writing while it is exchanged.
+	life struct {
+		sync.RWMutex
+		db    *pebble.DB // nil: closed, to be opened again
+		guard *guard
+	}
+}
+
+// Open opens the store.
+func Open(o Options) (*Store, error) {
+	s := &Store{o: o, ballast: ballast{fs: o.FS, name: o.Ballast}}
+	if err := s.ballast.fill(); err != nil {
+		s.trouble() // the store itself may fit
+	}
+	if err := s.open(o.Create); err != nil {
+		return nil, fmt.Errorf("open metadata store: %w", err)
+	}
+	return s, nil
+}
+
+// open opens the database; s.life is held, or nobody else knows s.
+func (s *Store) open(create bool) (err error) {
+	g := &guard{FS: s.o.FS.Pebble(), full: s.giveSpace}
+	g.failed = func(err error) { s.fail(g, err) }
+	l := &logger{g}
+	defer func() {
+		// Of a disk that fails, or a damaged file, pebble may make a panic while it opens. Nobody else holds what it has locked.
+		if v := recover(); v != nil {
+			err = fmt.Errorf("%w: %v\n%s", kafka.ErrMetaFailed, v, debug.Stack())
+		}
+	}()
+	s.life.guard = g
+	files := pebble.NewFileCache(1, maxOpenFiles) // our own: of one that pebble makes a failed Open leaves a goroutine behind
+	defer files.Unref()
+	o := &pebble.Options{
+		FS:                    g,
 		FormatMajorVersion:    pebble.FormatNewest,
 		ErrorIfNotExists:      !create,
 		Logger:                l,
-		MemTableSize:          1 << 20,
-		MaxOpenFiles:          64,
+		EventListener:         &pebble.EventListener{BackgroundError: g.freeze},
+		MemTableSize:          memTableSize,
+		FileCache:             files,
+		MaxOpenFiles:          maxOpenFiles,
 		DisableTableStats:     true,
 		L0StopWritesThreshold: 1000,
 		// A commit must fail and not stall when pebble cannot flush.
 		MemTableStopWritesThreshold: 1000,
-	})
+	}
+	// Compactions are looked for after each flush and compaction, which is enough: the usual scheduler has a ticker beside that, and an idle
+	// process would wake ten times a second.
+	o.Experimental.CompactionScheduler = pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest()
+	db, err := pebble.Open(s.o.Dir, o)
+	if err == nil {
+		if err = g.err(); err != nil {
+			_ = db.Close()
+		}
+	}
 	if err != nil {
 		kind := kafka.ErrMetaFailed
-		if errors.Is(err, pebble.ErrDBDoesNotExist) || pebble.IsCorruptionError(err) {
+		if g.err() == nil && (errors.Is(err, pebble.ErrDBDoesNotExist) || pebble.IsCorruptionError(err)) {
 			kind = kafka.ErrCorrupt
 		}
-		return nil, fmt.Errorf("open metadata store: %w: %w", kind, err)
+		return fmt.Errorf("%w: %w", kind, err)
 	}
-	return &Store{db: db, log: l}, nil
+	s.life.db = db
+	return nil
+}
+
+const maxOpenFiles = 64
+
+// memTableSize is how much is written between two flushes. Smaller in tests.
+var memTableSize uint64 = 1 << 20
+
+// logger keeps pebble from ending the process: its default Fatalf calls os.Exit. One that panics would end it too, on one of pebble's goroutines.
+type logger struct{ g *guard }
+
+func (l *logger) Infof(string, ...any)              {}
+func (l *logger) Errorf(string, ...any)             {}
+func (l *logger) Fatalf(format string, args ...any) { l.g.freeze(fmt.Errorf(format, args...)) }
+
+// fail ends the database behind g.
+func (s *Store) fail(g *guard, err error) {
+	err = fmt.Errorf("%w: %w", kafka.ErrMetaFailed, err)
+	if s.failure.CompareAndSwap(nil, &err) {
+		s.trouble()
+	}
+}
+
+func (s *Store) trouble() {
+	if s.o.Trouble != nil {
+		s.o.Trouble()
+	}
+}
+
+// giveSpace is what the guard does about a full disk.
+func (s *Store) giveSpace() bool {
+	given := s.ballast.release()
+	if given {
+		s.trouble()
+	}
+	return given
+}
+
+// Err is why the store cannot be used, matching kafka.ErrMetaFailed, or nil.
+func (s *Store) Err() error {
+	if p := s.failure.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// Heal opens the database again after a failure and takes the ballast back that was given away. It returns what could not be done yet: then it
+// is to be called again, some time later.
+//
+// What was synced before the failure is there again; of the rest a prefix. The outcome of a commit that failed is known only by reading.
+func (s *Store) Heal() error {
+	if s.Err() != nil {
+		if err := s.reopen(); err != nil {
+			return err
+		}
+	}
+	return s.ballast.fill()
+}
+
+func (s *Store) reopen() error {
+	s.life.Lock()
+	defer s.life.Unlock()
+	s.closeDB()
+	if err := s.open(false); err != nil {
+		return err
+	}
+	s.failure.Store(nil)
+	// A failure between the two is one of the new database.
+	if err := s.life.guard.err(); err != nil {
+		s.fail(s.life.guard, err)
+		return err
+	}
+	return nil
+}
+
+func (s *Store) closeDB() (err error) {
+	if s.life.db == nil {
+		return nil
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("close: %v", v)
+		}
+	}()
+	db := s.life.db
+	s.life.db = nil
+	return db.Close()
 }
 
 // Close closes the store. Writes that were not synced are flushed to the write-ahead log.
-func (s *Store) Close() error { return s.wrap(s.db.Close()) }
-
-// logger keeps pebble from ending the process: its default Fatalf calls os.Exit. The first fatal message fails every
-// later call.
-type logger struct{ fatal atomic.Pointer[string] }
-
-func (l *logger) Infof(string, ...any)  {}
-func (l *logger) Errorf(string, ...any) {}
-func (l *logger) Fatalf(format string, args ...any) {
-	msg := fmt.Sprintf(format, args...)
-	l.fatal.CompareAndSwap(nil, &msg)
+func (s *Store) Close() error {
+	s.life.Lock()
+	defer s.life.Unlock()
+	failed := s.Err()
+	if err := s.closeDB(); err != nil && failed == nil {
+		return fmt.Errorf("%w: %w", kafka.ErrMetaFailed, err)
+	}
+	return s.Err()
 }
 
-func (s *Store) wrap(err error) error {
-	if err == nil {
-		if msg := s.log.fatal.Load(); msg != nil {
-			err = errors.New(*msg)
-		}
+// read calls fn with the database.
+func (s *Store) read(fn func(db *pebble.DB) error) error {
+	if err := s.Err(); err != nil {
+		return err
 	}
+	s.life.RLock()
+	defer s.life.RUnlock()
+	if err := s.Err(); err != nil {
+		return err
+	}
+	return fn(s.life.db)
+}
+
+// write is read for changes. Once a change has reached the database, an error matches kafka.ErrOutcomeUnknown too: it may have become durable.
+func (s *Store) write(fn func(db *pebble.DB) error) error {
+	return s.read(func(db *pebble.DB) error {
+		err := fn(db)
+		if gerr := s.life.guard.err(); gerr != nil {
+			err = gerr
+		}
+		if err == nil {
+			return nil
+		}
+		s.life.guard.freeze(err)
+		return kafka.OutcomeUnknown(fmt.Errorf("%w: %w", kafka.ErrMetaFailed, err))
+	})
+}
+
+// readError is an error of pebble while it reads.
+func readError(err error) error {
 	if err == nil {
 		return nil
+	}
+	if pebble.IsCorruptionError(err) {
+		return fmt.Errorf("%w: %w: %w", kafka.ErrMetaFailed, kafka.ErrCorrupt, err)
 	}
 	return fmt.Errorf("%w: %w", kafka.ErrMetaFailed, err)
 }
@@ -76,36 +242,44 @@ func writeOptions(sync bool) *pebble.WriteOptions {
 	return pebble.NoSync
 }
 
-func (s *Store) set(k, v []byte, sync bool) error { return s.wrap(s.db.Set(k, v, writeOptions(sync))) }
-
-// get calls fn with the value of k, which is valid during the call only, and reports whether it is there.
-func (s *Store) get(k []byte, fn func(v []byte) error) (bool, error) {
-	v, c, err := s.db.Get(k)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return false, nil
-	}
-	if err != nil {
-		return false, s.wrap(err)
-	}
-	err = fn(v)
-	if cerr := c.Close(); err == nil {
-		err = s.wrap(cerr)
-	}
-	return err == nil, err
+func (s *Store) set(k, v []byte, sync bool) error {
+	return s.write(func(db *pebble.DB) error { return db.Set(k, v, writeOptions(sync)) })
 }
 
-// scan calls fn for every key with the prefix, in order; key (without the prefix) and value are valid during the call.
-func (s *Store) scan(prefix []byte, fn func(suffix, v []byte) error) error {
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: prefixEnd(prefix)})
-	if err != nil {
-		return s.wrap(err)
-	}
-	for ok := it.First(); ok; ok = it.Next() {
-		if err := fn(it.Key()[len(prefix):], it.Value()); err != nil {
-			return errors.Join(err, it.Close())
+// get calls fn with the value of k, which is valid during the call only, and reports whether it is there. fn must not use the store.
+func (s *Store) get(k []byte, fn func(v []byte) error) (found bool, err error) {
+	err = s.read(func(db *pebble.DB) error {
+		v, c, err := db.Get(k)
+		if errors.Is(err, pebble.ErrNotFound) {
+			return nil
 		}
-	}
-	return s.wrap(it.Close())
+		if err != nil {
+			return readError(err)
+		}
+		found = true
+		err = fn(v)
+		if cerr := c.Close(); err == nil {
+			err = readError(cerr)
+		}
+		return err
+	})
+	return found && err == nil, err
+}
+
+// scan calls fn for every key with the prefix, in order; key (without the prefix) and value are valid during the call. fn must not use the store.
+func (s *Store) scan(prefix []byte, fn func(suffix, v []byte) error) error {
+	return s.read(func(db *pebble.DB) error {
+		it, err := db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: prefixEnd(prefix)})
+		if err != nil {
+			return readError(err)
+		}
+		for ok := it.First(); ok; ok = it.Next() {
+			if err := fn(it.Key()[len(prefix):], it.Value()); err != nil {
+				return errors.Join(err, it.Close())
+			}
+		}
+		return readError(it.Close())
+	})
 }
 
 // prefixEnd returns the first key after all keys with the prefix.
@@ -123,22 +297,22 @@ func prefixEnd(prefix []byte) []byte {
 // Batch collects writes that become visible, and durable, together. Not safe for concurrent use.
 type Batch struct {
 	s *Store
-	b *pebble.Batch
+	b pebble.Batch // of no database: the store may open another before it is committed
 }
 
 // NewBatch begins a batch. It ends with Commit.
-func (s *Store) NewBatch() *Batch { return &Batch{s: s, b: s.db.NewBatch()} }
+func (s *Store) NewBatch() *Batch { return &Batch{s: s} }
 
 // Commit applies the batch; with sync it is durable when Commit returns nil.
 func (b *Batch) Commit(sync bool) error {
-	err := b.b.Commit(writeOptions(sync))
-	return b.s.wrap(errors.Join(err, b.b.Close()))
+	return b.s.write(func(db *pebble.DB) error { return db.Apply(&b.b, writeOptions(sync)) })
 }
 
-func (b *Batch) set(k, v []byte) {
-	// A batch in memory cannot fail to take a key.
-	_ = b.b.Set(k, v, nil)
-}
+// A batch in memory cannot fail to take a key.
+
+func (b *Batch) set(k, v []byte)       { _ = b.b.Set(k, v, nil) }
+func (b *Batch) delete(k []byte)       { _ = b.b.Delete(k, nil) }
+func (b *Batch) deletePrefix(k []byte) { _ = b.b.DeleteRange(k, prefixEnd(k), nil) }
 
 func corrupt(key string, v []byte) error {
 	return fmt.Errorf("%w: metadata key %s holds %d unexpected bytes", kafka.ErrCorrupt, key, len(v))

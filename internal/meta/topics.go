@@ -77,9 +77,8 @@ func (s *Store) Topics() ([]Topic, error) {
 func (s *Store) DropTopic(t Topic) error {
 	b := s.NewBatch()
 	for _, space := range []byte{spacePartition, spaceDirty} {
-		prefix := append([]byte{space}, t.ID[:]...)
-		_ = b.b.DeleteRange(prefix, prefixEnd(prefix), nil)
+		b.deletePrefix(append([]byte{space}, t.ID[:]...))
 	}
-	_ = b.b.Delete(topicKey(t.Name), nil)
+	b.delete(topicKey(t.Name))
 	return b.Commit(true)
 }

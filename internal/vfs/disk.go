@@ -122,7 +122,7 @@ func (d *disk) Free(dir string) (free, total int64, err error) {
 		return 0, 0, pathError("statfs", dir, err)
 	}
 	if u.TotalBytes == 0 {
-		return noLimit, noLimit, nil // it does not count
+		return Unlimited, Unlimited, nil // it does not count
 	}
 	return int64(u.AvailBytes), int64(u.TotalBytes), nil
 }

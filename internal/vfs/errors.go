@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -18,8 +19,12 @@ func errNoSpace(op, name string) error {
 	return &noSpaceError{&fs.PathError{Op: op, Path: name, Err: syscall.ENOSPC}}
 }
 
-// noLimit is what Free says where nothing limits: enough for every rule, and small enough to calculate with.
-const noLimit = 1 << 50
+// IsNoSpace reports whether err means that the disk, the quota or the file size limit is exhausted, whoever returned it: an error of pebble's view of a file
+// system is as the kernel gave it.
+func IsNoSpace(err error) bool { return errors.Is(err, ErrNoSpace) || isNoSpace(err) }
+
+// Unlimited is the size that Free says where nothing limits: enough for every rule, and small enough to calculate with.
+const Unlimited = 1 << 50
 
 // errReadOnly is what a file opened by OpenRead says to its would-be writer.
 func errReadOnly(op, name string) error {

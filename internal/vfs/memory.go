@@ -260,7 +260,7 @@ func (l *memLock) Close() error {
 	return nil
 }
 
-func (m *memory) Free(string) (free, total int64, err error) { return noLimit, noLimit, nil }
+func (m *memory) Free(string) (free, total int64, err error) { return Unlimited, Unlimited, nil }
 
 // Pebble returns pebble's own memory file system, kept as long as this one.
 func (m *memory) Pebble() pebblevfs.FS { return m.pebble }

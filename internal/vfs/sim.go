@@ -231,7 +231,7 @@ func (s *Sim) Free(string) (free, total int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.limit < 0 {
-		return noLimit, noLimit, nil
+		return Unlimited, Unlimited, nil
 	}
 	return max(0, s.mu.limit-s.mu.used), s.mu.limit, nil
 }

@@ -1,0 +1,96 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+
+	rlog "github.com/runnelmq/runnel/log"
+
+	"github.com/runnelmq/runnel/internal/batch"
+	"github.com/runnelmq/runnel/internal/kafka"
+)
+
+// Life is a partition's log from one opening to the next. A partition that has failed and is opened again begins another one, whose end may lie before that of the last:
+// offsets, sequences and cursors of one life mean nothing in another, so whoever appends or reads holds on to a Life.
+type Life struct {
+	p *Partition
+	l *rlog.Log
+	// begins are the log end offsets at which this life and those before it began, since the engine was opened.
+	begins []int64
+}
+
+// KeptSince is the offset up to which the log is what it was in an earlier life: what was read behind it may be gone, and other records stand in its place.
+// The lives are different ones.
+func (f *Life) KeptSince(old *Life) int64 {
+	return slices.Min(f.begins[len(old.begins):])
+}
+
+// Append appends a sealed batch; see rlog.Log.Append. It is synced in the background; WaitDurable waits for that.
+func (f *Life) Append(bt batch.Batch) (rlog.Appended, error) {
+	p := f.p
+	if p.b.closed.Load() {
+		return rlog.Appended{}, kafka.ErrClosed
+	}
+	n := int64(len(bt))
+	a, err := f.l.Append(bt)
+	if err != nil {
+		if errors.Is(err, kafka.ErrDiskFull) {
+			p.refused.Store(n)
+			p.note(kafka.PartitionDiskFull, err)
+		}
+		return a, f.Explain(err)
+	}
+	if p.state.Load() == int32(kafka.PartitionDiskFull) {
+		p.better(kafka.PartitionDiskFull)
+	}
+	if a.Duplicate {
+		return a, nil
+	}
+	if u := p.unsynced.Add(n); u >= p.b.o.SyncBytes || !p.queued.Load() {
+		p.b.flush.add(p, u >= p.b.o.SyncBytes)
+	}
+	if p.watchers.any() {
+		p.watchers.wake()
+		// The woken reader gets to run while this goroutine still does: 3 µs instead of 140.
+		runtime.Gosched()
+	}
+	return a, nil
+}
+
+// WaitDurable waits until everything below offset upto is durable; see rlog.Log.WaitDurable.
+func (f *Life) WaitDurable(ctx context.Context, upto int64) error {
+	return f.Explain(f.l.WaitDurable(ctx, upto))
+}
+
+// NextSequence is the sequence that follows the last batch of a producer in this epoch.
+func (f *Life) NextSequence(producerID int64, epoch int16) int32 {
+	return f.l.NextSequence(producerID, epoch)
+}
+
+// EndOffset is the log end offset.
+func (f *Life) EndOffset() int64 { return f.l.EndOffset() }
+
+// NewCursor returns a cursor at offset, which the caller closes.
+func (f *Life) NewCursor(offset int64) *rlog.Cursor { return f.l.NewCursor(offset) }
+
+// Explain says of a log that was closed why.
+func (f *Life) Explain(err error) error {
+	if !errors.Is(err, kafka.ErrClosed) {
+		return err
+	}
+	if f.p.t.Deleted() {
+		return f.p.Gone()
+	}
+	if ferr := f.l.Err(); ferr != nil {
+		return ferr // it was closed to be opened again
+	}
+	return err
+}
+
+// Gone is the error of a partition whose topic was deleted.
+func (p *Partition) Gone() error {
+	return fmt.Errorf("%w: %q was deleted", kafka.ErrUnknownTopic, p.tp.Topic)
+}
