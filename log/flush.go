@@ -169,18 +169,30 @@ func storeMax(a *atomic.Int64, v int64) bool {
 // Flush makes everything published so far durable and lets the checkpoints and index files follow, without a sync of
 // their own. It is the background's flush: cheap for recovery, not needed for durability.
 func (l *Log) Flush(ctx context.Context) error {
-	end := l.end.Load()
-	if err := l.WaitDurable(ctx, end); err != nil {
+	snap := l.dueSnapshot()
+	if err := l.WaitDurable(ctx, snap.end); err != nil {
 		return err
 	}
-	if err := l.saveHints(end); err != nil {
+	if err := l.saveHints(snap); err != nil {
 		return err
 	}
-	return l.checkpoint(end, false)
+	return l.checkpoint(snap.end, false)
 }
 
-// saveHints writes what makes the next recovery short: index entries, and now and then the producer state.
-func (l *Log) saveHints(end int64) error {
+// dueSnapshot takes the log end, and the producer state there if it has not been written for a while.
+func (l *Log) dueSnapshot() snapshot {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	snap := snapshot{end: l.end.Load()}
+	if s := l.segments.Load().active; s != nil && s.written.Load()-l.mu.snapshot >= snapshotEvery {
+		l.mu.snapshot = s.written.Load()
+		snap.state = l.mu.producers.encode()
+	}
+	return snap
+}
+
+// saveHints writes what makes the next recovery short: index entries, and now and then the producer state. The log is durable up to the snapshot.
+func (l *Log) saveHints(snap snapshot) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.segments.Load().active
@@ -193,12 +205,11 @@ func (l *Log) saveHints(end int64) error {
 	if err := s.writeIndexes(l.o.FS, false); err != nil {
 		return l.storage(err)
 	}
-	// A snapshot must not hold what a power cut could take: only when nothing was appended since the sync.
-	if size := s.written.Load(); size-l.mu.snapshot >= snapshotEvery && l.end.Load() == end {
-		if err := l.writeSnapshot(false); err != nil {
-			return l.storage(err)
-		}
-		l.mu.snapshot = size
+	if snap.state == nil || snap.end < s.base { // roll has written a newer one
+		return nil
+	}
+	if err := l.writeSnapshot(snap, false); err != nil {
+		return l.storage(err)
 	}
 	return nil
 }

@@ -187,7 +187,8 @@ func (l *Log) Close() (end int64, err error) {
 	l.mu.closed = true
 	l.closing.Store(true)
 	r := l.segments.Load()
-	if err = l.Err(); err == nil && l.mu.marked && r.active != nil {
+	// Appended to, or recovered and not synced since.
+	if err = l.Err(); err == nil && r.active != nil && (l.mu.marked || l.durable.Load() < l.end.Load()) {
 		err = l.closeActive(r.active)
 	}
 	r.tree.Ascend(func(s *segment) bool { s.release(); return true })

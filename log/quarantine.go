@@ -7,27 +7,21 @@ import (
 	"github.com/runnelmq/runnel/internal/vfs"
 )
 
-// cut ends the log at the end of s: what lies behind is taken to the quarantine if it holds anything, and the file is trimmed and synced before
-// anything else can be appended, so that stale bytes never come back. later are the bases of segments behind s.
-func (l *Log) cut(s *segment, later []int64) error {
+// cut ends the log at the end of s. If anything but zeros lies behind it, that is taken to the quarantine, and the file is trimmed and synced before anything can be
+// appended, so that stale bytes never come back. later are the bases of segments behind s.
+func (l *Log) cut(s *segment, tail bool, later []int64) error {
 	f := *s.file.Load()
 	end, pos, size := l.end.Load(), s.written.Load(), f.Size()
-	if pos < size {
-		dirty, err := nonZero(f, pos, size)
+	if tail {
+		to, err := l.quarantine(f, end, pos, size)
 		if err != nil {
 			return err
-		}
-		var to string
-		if dirty {
-			if to, err = l.quarantine(f, end, pos, size); err != nil {
-				return err
-			}
 		}
 		if err := f.Truncate(pos); err != nil {
 			return err
 		}
 		s.reserved = pos
-		if dirty && l.o.Events.TailCut != nil {
+		if l.o.Events.TailCut != nil {
 			l.o.Events.TailCut(l.o.TopicPartition, end, s.name(suffixLog), pos, size-pos, to)
 		}
 	}
@@ -41,11 +35,14 @@ func (l *Log) cut(s *segment, later []int64) error {
 			return err
 		}
 	}
-	if !l.o.Dirty && pos == size {
+	if !tail && len(later) == 0 {
 		return nil
 	}
-	// Also without a tail: what was recovered may be in the page cache only.
-	return l.syncFile(f)
+	if err := l.syncFile(f); err != nil {
+		return err
+	}
+	l.durable.Store(end)
+	return nil
 }
 
 // quarantine copies bytes [pos, size) of f away, durably, and returns the copy's name.

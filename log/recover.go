@@ -120,12 +120,18 @@ func (l *Log) load(c contents) error {
 		if l.end.Load() < rp {
 			return l.lost(s, l.end.Load(), s.written.Load())
 		}
-		if err := l.cut(s, c.bases[i+1:]); err != nil {
+		if err := l.cut(s, tail, c.bases[i+1:]); err != nil {
 			return err
 		}
 		break
 	}
-	l.durable.Store(l.end.Load())
+	if l.o.Dirty {
+		// What was found behind the recovery point may be in the page cache only, and waits for a sync like what is appended. Sealed segments were synced before the one behind
+		// them was made.
+		storeMax(&l.durable, max(min(rp, l.end.Load()), l.segments.Load().active.base))
+	} else {
+		l.durable.Store(l.end.Load())
+	}
 	return l.loadProducers(c.snapshots)
 }
 

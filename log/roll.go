@@ -57,7 +57,7 @@ func (l *Log) seal(s *segment) error {
 	if err := s.writeIndexes(l.o.FS, true); err != nil {
 		return l.storage(err)
 	}
-	if err := l.writeSnapshot(true); err != nil {
+	if err := l.writeSnapshot(snapshot{l.end.Load(), l.mu.producers.encode()}, true); err != nil {
 		return l.storage(err)
 	}
 	return nil

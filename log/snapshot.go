@@ -118,11 +118,17 @@ func decodeProducers(b []byte) (producers, error) {
 	return ps, nil
 }
 
-// writeSnapshot writes the producer state at the log end. The log is durable up to there. Snapshots at the bases of segments stay, as Kafka keeps
-// them; of the others the newest does.
-func (l *Log) writeSnapshot(sync bool) error {
-	end := l.end.Load()
-	if err := writeFile(l.o.FS, fileName(l.o.Dir, end, suffixSnapshot), l.mu.producers.encode(), sync); err != nil {
+// snapshot is the producer state at an offset.
+type snapshot struct {
+	end   int64
+	state []byte // encoded; nil: not taken
+}
+
+// writeSnapshot writes producer state. The log is durable up to there: a snapshot must not hold what a power cut could take. Snapshots at the bases of segments stay, as Kafka
+// keeps them; of the others the newest does.
+func (l *Log) writeSnapshot(snap snapshot, sync bool) error {
+	end := snap.end
+	if err := writeFile(l.o.FS, fileName(l.o.Dir, end, suffixSnapshot), snap.state, sync); err != nil {
 		return err
 	}
 	if old := l.mu.extra; old >= 0 && old != end && !l.isBase(old) {

@@ -97,6 +97,10 @@ func (f *flusher) flushAll(queue []*Partition) {
 	}
 	work()
 	helpers.Wait()
+	// The recovery points of all of them, with one sync: left in the store's buffer, the end of the process would lose them, and recovery read what is long durable.
+	if err := f.b.meta.Sync(); err != nil {
+		f.b.o.Logger.Warn("recovery points", "error", err)
+	}
 }
 
 // flush makes a partition durable and moves its checkpoints. Errors have taken the partition offline, or will show at the next append.

@@ -2,6 +2,8 @@ package meta
 
 import (
 	"encoding/binary"
+
+	"github.com/cockroachdb/pebble/v2"
 )
 
 // PartitionID names a partition of one life of a topic.
@@ -112,6 +114,11 @@ func (s *Store) Epochs(p PartitionID) ([]Epoch, error) {
 // SetRecoveryPoint records that p's log is durable up to offset (exclusive).
 func (s *Store) SetRecoveryPoint(p PartitionID, offset int64, sync bool) error {
 	return s.set(p.key(kindRecovery, ""), putInt64(offset), sync)
+}
+
+// Sync makes everything durable that was written before.
+func (s *Store) Sync() error {
+	return s.write(func(db *pebble.DB) error { return db.LogData(nil, pebble.Sync) })
 }
 
 // Offset is a position that a group has committed.
