@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 
+	"github.com/runnelmq/runnel/internal/sabotage"
 	"github.com/runnelmq/runnel/internal/vfs"
 )
 
@@ -17,10 +18,12 @@ func (l *Log) cut(s *segment, tail bool, later []int64) error {
 		if err != nil {
 			return err
 		}
-		if err := f.Truncate(pos); err != nil {
-			return err
+		if !sabotage.On(sabotage.KeepTail) {
+			if err := f.Truncate(pos); err != nil {
+				return err
+			}
+			s.reserved = pos
 		}
-		s.reserved = pos
 		if l.o.Events.TailCut != nil {
 			l.o.Events.TailCut(l.o.TopicPartition, end, s.name(suffixLog), pos, size-pos, to)
 		}

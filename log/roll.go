@@ -5,6 +5,7 @@ import (
 	"io/fs"
 
 	"github.com/runnelmq/runnel/index"
+	"github.com/runnelmq/runnel/internal/sabotage"
 	"github.com/runnelmq/runnel/internal/vfs"
 )
 
@@ -27,9 +28,11 @@ func (l *Log) roll(old *segment, size int64) (*segment, error) {
 	}
 	s.setFile(f)
 	s.indexes.Store(&indexes{index.NewOffsets(end), index.NewTimes(end)})
-	if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
-		s.release()
-		return nil, l.fail(err)
+	if !sabotage.On(sabotage.NoDirSync) {
+		if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
+			s.release()
+			return nil, l.fail(err)
+		}
 	}
 	l.mu.snapshot = 0
 	if old != nil {
@@ -89,7 +92,11 @@ func (l *Log) syncFile(f vfs.File) error {
 		l.o.Syncs <- struct{}{}
 		defer func() { <-l.o.Syncs }()
 	}
-	return f.Sync()
+	err := f.Sync()
+	if err != nil && sabotage.On(sabotage.RetrySync) {
+		err = f.Sync()
+	}
+	return err
 }
 
 // writeIndexes brings the index files up to date: entries are added behind those that were saved.

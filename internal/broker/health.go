@@ -43,7 +43,7 @@ func (p *Partition) better(from kafka.PartitionState) {
 	}
 }
 
-// become is called with the health locked.
+// become changes the state and says so; the health is locked.
 func (p *Partition) become(s kafka.PartitionState, err error) {
 	p.state.Store(int32(s))
 	p.health.err = err
@@ -102,13 +102,19 @@ func (p *Partition) reopen() error {
 	}
 	old.l.Abandon()
 	f, err := p.open()
-	if err != nil {
+	var lost *kafka.CorruptError
+	if err != nil && !errors.As(err, &lost) {
 		return err
 	}
 	p.named.forget()
 	p.life.Store(f)
 	p.better(kafka.PartitionFailed)
 	p.watchers.wake()
+	if err != nil { // that does not pass
+		p.mu.err = err
+		p.note(kafka.PartitionDamaged, err)
+		return nil
+	}
 	// What recovery has found in the page cache is not durable yet.
 	p.b.flush.add(p, true)
 	return nil

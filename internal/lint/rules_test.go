@@ -22,7 +22,8 @@ const (
 
 // places says on which floor a package stands. A directory of the form "x/…" places all packages at and below x.
 var places = map[string]int{
-	"internal/kafka": bedrock,
+	"internal/kafka":    bedrock,
+	"internal/sabotage": bedrock,
 
 	"internal/vfs":   0,
 	"internal/batch": 0,

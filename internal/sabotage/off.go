@@ -1,0 +1,6 @@
+//go:build !sabotage
+
+package sabotage
+
+// On reports whether the switch is on: never.
+func On(Switch) bool { return false }
