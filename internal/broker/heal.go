@@ -25,6 +25,7 @@ type healer struct {
 		needed bool // also while repair runs: it was asked for again
 		busy   bool // armed or running
 		wait   time.Duration
+		healed time.Time // when it last succeeded
 	}
 }
 
@@ -39,11 +40,22 @@ func (h *healer) need() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.needed = true
-	if !h.mu.busy {
-		h.mu.busy = true
-		h.mu.wait = healFirst
-		h.wheel.Schedule(&h.timer, 0)
+	if h.mu.busy {
+		return
 	}
+	h.mu.busy = true
+	if time.Since(h.mu.healed) < healLast { // it did not last
+		h.schedule()
+		return
+	}
+	h.mu.wait = healFirst
+	h.wheel.Schedule(&h.timer, 0)
+}
+
+// schedule arms the timer; h.mu is held.
+func (h *healer) schedule() {
+	h.wheel.Schedule(&h.timer, h.mu.wait)
+	h.mu.wait = min(2*h.mu.wait, healLast)
 }
 
 func (h *healer) run() {
@@ -55,10 +67,10 @@ func (h *healer) run() {
 	defer h.mu.Unlock()
 	if err == nil && !h.mu.needed {
 		h.mu.busy = false
+		h.mu.healed = time.Now()
 		return
 	}
-	h.wheel.Schedule(&h.timer, h.mu.wait)
-	h.mu.wait = min(2*h.mu.wait, healLast)
+	h.schedule()
 }
 
 // healMeta brings the metadata store back after a storage error, and takes back the space that was given away on a full disk.

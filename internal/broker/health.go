@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"errors"
 
 	"github.com/runnelmq/runnel/internal/kafka"
@@ -103,7 +104,13 @@ func (p *Partition) reopen() error {
 	old.l.Abandon()
 	f, err := p.open()
 	var lost *kafka.CorruptError
-	if err != nil && !errors.As(err, &lost) {
+	if err == nil {
+		// A disk that does not sync does not work.
+		if err := f.l.WaitDurable(context.Background(), f.EndOffset()); err != nil {
+			f.l.Abandon()
+			return err
+		}
+	} else if !errors.As(err, &lost) {
 		return err
 	}
 	p.named.forget()
@@ -113,10 +120,7 @@ func (p *Partition) reopen() error {
 	if err != nil { // that does not pass
 		p.mu.err = err
 		p.note(kafka.PartitionDamaged, err)
-		return nil
 	}
-	// What recovery has found in the page cache is not durable yet.
-	p.b.flush.add(p, true)
 	return nil
 }
 
