@@ -51,6 +51,8 @@ var (
 	ErrPartitionFailed error = kafka.ErrPartitionFailed
 	// ErrMetaFailed: a storage error has stopped the metadata store. The engine opens it again by itself when the disk works; see Events.MetaFailed.
 	ErrMetaFailed error = kafka.ErrMetaFailed
+	// ErrStorage: the disk could not be read or written; the message says where. What else can be read, can.
+	ErrStorage error = kafka.ErrStorage
 	// ErrCorrupt: bytes on the disk are not what was written; see CorruptError.
 	ErrCorrupt error = kafka.ErrCorrupt
 	// ErrTimeout: a configured time has passed.

@@ -43,6 +43,7 @@ func TestWhatMayBeDoneAfterAnError(t *testing.T) {
 		{stream.ErrUnknownMember, false, false},
 		{stream.ErrDiskFull, true, false},
 		{stream.ErrPartitionFailed, true, false},
+		{stream.ErrStorage, true, false},
 		{stream.ErrCorrupt, false, false},
 		{stream.ErrTimeout, true, false},
 		{stream.ErrOutcomeUnknown, false, false},

@@ -137,7 +137,7 @@ func (c *consumer) fill(t *track, dst []Record, room *int, first bool) (n int, e
 		n += k
 		if err != nil {
 			t.leave()
-			return n, err
+			return n, t.life.ReadError(err)
 		}
 	}
 	return n, nil
@@ -172,8 +172,7 @@ func (c *consumer) nextBatch(t *track) error {
 		}
 		b, err := t.cur.Next(limit)
 		if err != nil || b == nil {
-			t.p.NoteRead(err)
-			return t.life.Explain(err)
+			return t.life.ReadError(err)
 		}
 		if err := t.take(b); err != nil || t.batch != nil {
 			return err

@@ -59,13 +59,6 @@ func (p *Partition) become(s kafka.PartitionState, err error) {
 	}
 }
 
-// NoteRead looks at an error of a reader: damage that he has found is the partition's state from then on.
-func (p *Partition) NoteRead(err error) {
-	if errors.Is(err, kafka.ErrCorrupt) {
-		p.note(kafka.PartitionDamaged, err)
-	}
-}
-
 // Health says how the partition is. One that nobody has used since the engine was opened is opened for that.
 func (p *Partition) Health() (Health, error) {
 	if _, err := p.Life(); errors.Is(err, kafka.ErrClosed) || errors.Is(err, kafka.ErrUnknownTopic) {

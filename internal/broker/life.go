@@ -41,7 +41,7 @@ func (f *Life) Append(bt batch.Batch) (rlog.Appended, error) {
 			p.refused.Store(n)
 			p.note(kafka.PartitionDiskFull, err)
 		}
-		return a, f.Explain(err)
+		return a, f.explain(err)
 	}
 	if p.state.Load() == int32(kafka.PartitionDiskFull) {
 		p.better(kafka.PartitionDiskFull)
@@ -62,7 +62,7 @@ func (f *Life) Append(bt batch.Batch) (rlog.Appended, error) {
 
 // WaitDurable waits until everything below offset upto is durable; see rlog.Log.WaitDurable.
 func (f *Life) WaitDurable(ctx context.Context, upto int64) error {
-	return f.Explain(f.l.WaitDurable(ctx, upto))
+	return f.explain(f.l.WaitDurable(ctx, upto))
 }
 
 // NextSequence is the sequence that follows the last batch of a producer in this epoch.
@@ -76,8 +76,19 @@ func (f *Life) EndOffset() int64 { return f.l.EndOffset() }
 // NewCursor returns a cursor at offset, which the caller closes.
 func (f *Life) NewCursor(offset int64) *rlog.Cursor { return f.l.NewCursor(offset) }
 
-// Explain says of a log that was closed why.
-func (f *Life) Explain(err error) error {
+// ReadError is what a reader of the life is told of an error of its cursor. Damage that he has found is the partition's state from then on.
+func (f *Life) ReadError(err error) error {
+	if errors.Is(err, kafka.ErrCorrupt) {
+		f.p.note(kafka.PartitionDamaged, err)
+	}
+	if err = kafka.Storage(f.explain(err)); errors.Is(err, kafka.ErrStorage) {
+		err = fmt.Errorf("%s: %w", f.p.tp, err)
+	}
+	return err
+}
+
+// explain says of a log that was closed why.
+func (f *Life) explain(err error) error {
 	if !errors.Is(err, kafka.ErrClosed) {
 		return err
 	}

@@ -193,7 +193,7 @@ func (p *Partition) namedState(name string, id int64) (*State, error) {
 	}
 	st := &State{f: f, last: cp.Sequence, next: min(max(cp.Next, l.StartOffset()), l.EndOffset())}
 	if err := st.replay(l, id, l.LastOffset(id)+1); err != nil {
-		return nil, f.Explain(err)
+		return nil, f.explain(err)
 	}
 	if p.named.byName == nil {
 		p.named.byName = map[string]*State{}

@@ -76,6 +76,7 @@ func (p *Partition) opened() (*Life, error) {
 	}
 	f, err := p.open()
 	if err != nil {
+		err = kafka.Storage(err)
 		var lost *kafka.CorruptError
 		switch {
 		case errors.As(err, &lost): // that does not pass; what else is wrong with the disk may
@@ -211,8 +212,7 @@ func (p *Partition) OffsetForTime(t int64) (rlog.Found, bool, error) {
 		return rlog.Found{}, false, err
 	}
 	found, ok, err := f.l.OffsetForTime(t, f.l.EndOffset())
-	p.NoteRead(err)
-	return found, ok, f.Explain(err)
+	return found, ok, f.ReadError(err)
 }
 
 // close closes the log in order. dirty reports whether meta has to hear of its end.

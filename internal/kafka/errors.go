@@ -51,6 +51,7 @@ var (
 	ErrDiskFull           = &Error{56, retriable, "disk is full"}
 	ErrPartitionFailed    = &Error{56, retriable, "partition is offline after a storage error"}
 	ErrMetaFailed         = &Error{56, retriable, "metadata store failed"}
+	ErrStorage            = &Error{56, retriable, "storage error"}
 	ErrCorrupt            = &Error{2, 0, "data is corrupt"}
 	ErrTimeout            = &Error{7, retriable, "timed out"}
 	ErrOutcomeUnknown     = &Error{UnknownServerError, 0, "outcome is unknown: the record may or may not be kept"}
@@ -99,6 +100,15 @@ func ContextError(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", err, cause)
 	}
 	return err
+}
+
+// Storage gives an error that has no kind, one of the file system, the kind ErrStorage.
+func Storage(err error) error {
+	var kind *Error
+	if err == nil || errors.As(err, &kind) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrStorage, err)
 }
 
 // OutcomeUnknown marks err as one after which a record may or may not be kept. Both err and ErrOutcomeUnknown match.
