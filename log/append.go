@@ -196,8 +196,8 @@ func parseMetadata(text string) (id string, ok bool) {
 		return "", false
 	}
 	id = rest[:metadataID]
-	_, err := base64.RawURLEncoding.DecodeString(id)
-	return id, err == nil
+	raw, err := base64.RawURLEncoding.DecodeString(id)
+	return id, err == nil && len(raw) == 16 // decoding skips line feeds
 }
 
 // Reservation grows by doubling between these bounds: an idle partition costs little, a busy one few system calls.

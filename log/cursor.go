@@ -156,6 +156,9 @@ func (c *Cursor) read(limit int64) (b batch.Batch, err error) {
 	defer vfs.Catch(vfs.Arm(), c.w.f, &err)
 	for {
 		if c.pos >= c.w.limit {
+			if n := c.l.segments.Load().after(c.s.base); n != nil {
+				limit = min(limit, n.base)
+			}
 			return nil, c.l.corrupt(c.s, c.next, limit, c.pos, errMissing)
 		}
 		b, err := c.check()

@@ -154,10 +154,19 @@ func (l *Log) advance(end int64) {
 	}
 }
 
-// checkpoint moves the recovery point to end.
+// checkpoint moves the recovery point to end, never back: a background flush may come here after a roll that began later.
 func (l *Log) checkpoint(end int64, sync bool) error {
+	l.point.Lock()
+	defer l.point.Unlock()
+	if end < l.point.at {
+		return nil
+	}
 	l.assertOffsets(end)
-	return l.o.Checkpoints.SetRecoveryPoint(end, sync)
+	if err := l.o.Checkpoints.SetRecoveryPoint(end, sync); err != nil {
+		return err
+	}
+	l.point.at = end
+	return nil
 }
 
 func storeMax(a *atomic.Int64, v int64) bool {
@@ -192,7 +201,7 @@ func (l *Log) dueSnapshot() snapshot {
 	snap := snapshot{end: l.end.Load()}
 	if s := l.segments.Load().active; s != nil && s.written.Load()-l.mu.snapshot >= snapshotEvery {
 		l.mu.snapshot = s.written.Load()
-		snap.state = l.mu.producers.encode()
+		snap.state = l.mu.producers.encode(l.owner(snap.end))
 	}
 	return snap
 }

@@ -25,7 +25,11 @@ func (l *Log) loaded(s *segment, f vfs.File) (*indexes, error) {
 	}
 	x, err := readIndexes(l.o.FS, s)
 	if err == nil {
-		err = completeTimes(f, x, s.written.Load())
+		var end int64
+		end, err = completeTimes(f, x, s.written.Load())
+		if n := l.segments.Load().after(s.base); err == nil && n != nil && end != n.base {
+			err = errRefuted
+		}
 	}
 	if err != nil {
 		if x, err = l.rebuild(s, f, err); err != nil {
@@ -59,15 +63,20 @@ func (l *Log) rebuilt(s *segment, f vfs.File, refuted *indexes) (*indexes, error
 // rebuild makes the indexes of a segment from its batches. Damaged stretches have no entries.
 func (l *Log) rebuild(s *segment, f vfs.File, reason error) (*indexes, error) {
 	t := newSegment(s.dir, s.base)
-	t.indexes.Store(&indexes{index.NewOffsets(s.base), index.NewTimes(s.base)})
+	t.indexes.Store(&indexes{offsets: index.NewOffsets(s.base), times: index.NewTimes(s.base)})
 	limit := s.written.Load()
-	if _, err := walk(f, 0, s.base, limit, func(b batch.Batch, pos int64) bool {
+	end := s.base
+	missed, err := walk(f, 0, s.base, limit, func(b batch.Batch, pos int64) bool {
 		t.note(b, pos, l.o.IndexInterval)
+		end = b.LastOffset() + 1
 		return true
-	}); err != nil {
+	})
+	if err != nil {
 		return nil, err
 	}
 	x := t.indexes.Load()
+	n := l.segments.Load().after(s.base)
+	x.holes = missed || n != nil && end != n.base
 	if s.sealedSize.Load() >= 0 {
 		t.closeTimes()
 	}
@@ -100,7 +109,7 @@ func readIndexes(fsys vfs.FS, s *segment) (*indexes, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &indexes{offsets, times}, nil
+	return &indexes{offsets: offsets, times: times}, nil
 }
 
 // confirm returns the position behind the batch that an offset index entry names, if that batch is whole and ends at the entry's offset.
@@ -120,19 +129,20 @@ func confirm(w *walker, e index.OffsetEntry) (end int64, err error) {
 
 // completeTimes checks that the time index knows the greatest timestamp below limit: that its last entry is right, and that no batch
 // behind it is later. Timestamps mostly rise, so that is a short walk.
-func completeTimes(f vfs.File, x *indexes, limit int64) error {
+func completeTimes(f vfs.File, x *indexes, limit int64) (end int64, err error) {
 	last := greatest(x)
 	pos, due := int64(0), x.offsets.Base()
 	if i, ok := x.offsets.Lookup(last.Offset - 1); ok {
 		e := x.offsets.At(i)
 		if err := guardedConfirm(f, e, limit); err != nil {
-			return err
+			return 0, err
 		}
 		pos, due = int64(e.Pos), -1
 	}
 	seen := x.times.Len() == 0
 	refuted := false
 	missed, err := walk(f, pos, due, limit, func(b batch.Batch, _ int64) bool {
+		end = b.LastOffset() + 1
 		t := b.MaxTimestamp()
 		if b.LastOffset() == last.Offset && t == last.Timestamp {
 			seen = true
@@ -143,12 +153,12 @@ func completeTimes(f vfs.File, x *indexes, limit int64) error {
 		return !refuted
 	})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if refuted || missed || !seen {
-		return errRefuted
+		return 0, errRefuted
 	}
-	return nil
+	return end, nil
 }
 
 func guardedConfirm(f vfs.File, e index.OffsetEntry, limit int64) (err error) {

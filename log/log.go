@@ -100,6 +100,12 @@ type Log struct {
 	failure  atomic.Pointer[failure]
 	closing  atomic.Bool // readers write no index files any more
 
+	// point is the recovery point that Checkpoints have; taken after mu.
+	point struct {
+		sync.Mutex
+		at int64
+	}
+
 	// mu is held by the one writer.
 	mu struct {
 		sync.Mutex

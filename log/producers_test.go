@@ -108,12 +108,12 @@ func TestSnapshotRoundTrip(t *testing.T) {
 		b.SetOffset(int64(i*2), 0)
 		ps.note(b)
 	}
-	enc := ps.encode()
-	got, err := decodeProducers(enc)
+	enc := ps.encode(nil)
+	got, _, err := decodeProducers(enc)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(got.encode(), enc) {
+	if !bytes.Equal(got.encode(nil), enc) {
 		t.Fatal("another snapshot")
 	}
 	if n := got[1].n; n != remembered {
@@ -126,14 +126,14 @@ func FuzzDecodeProducers(f *testing.F) {
 	ps.note(batchOf(1, 0, 0, 2))
 	ps.note(batchOf(1, 0, 2, 1))
 	ps.note(batchOf(9, 3, 7, 1))
-	f.Add(ps.encode())
-	f.Add(producers{}.encode())
+	f.Add(ps.encode(nil))
+	f.Add(producers{}.encode(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		got, err := decodeProducers(b)
+		got, _, err := decodeProducers(b)
 		if err != nil {
 			return
 		}
-		again, err := decodeProducers(got.encode())
+		again, _, err := decodeProducers(got.encode(nil))
 		if err != nil || len(again) != len(got) {
 			t.Fatalf("%d producers, then %d, %v", len(got), len(again), err)
 		}

@@ -26,6 +26,7 @@ func Open(o Options) (*Log, error) {
 	l := &Log{o: o}
 	l.mu.producers = producers{}
 	l.mu.extra = -1
+	l.point.at = o.RecoveryPoint
 	l.flush.running = make(chan struct{}, 1)
 	l.segments.Store(newRow())
 	files, err := l.list()
@@ -218,7 +219,7 @@ func (l *Log) readOn(s *segment, f vfs.File, pos, next, size int64) (_, _ int64,
 // resume takes what the index files know below the recovery point and returns where reading has to begin: behind the
 // batch of the last entry that the log confirms, or at the segment's start.
 func (l *Log) resume(s *segment, f vfs.File, size int64) (pos, next int64, err error) {
-	s.indexes.Store(&indexes{index.NewOffsets(s.base), index.NewTimes(s.base)})
+	s.indexes.Store(&indexes{offsets: index.NewOffsets(s.base), times: index.NewTimes(s.base)})
 	x, err := readIndexes(l.o.FS, s)
 	if err == nil {
 		pos, next, err = l.trusted(s, x, f, size)
@@ -255,7 +256,7 @@ func (l *Log) trusted(s *segment, x *indexes, f vfs.File, size int64) (pos, next
 	if end, firstTime, err = l.confirmEnds(s, f, e, size); err != nil {
 		return 0, 0, err
 	}
-	if err := completeTimes(f, x, end); err != nil {
+	if _, err := completeTimes(f, x, end); err != nil {
 		return 0, 0, err
 	}
 	s.indexes.Store(x)

@@ -27,7 +27,7 @@ func (l *Log) roll(old *segment, size int64) (*segment, error) {
 		return nil, l.storage(err)
 	}
 	s.setFile(f)
-	s.indexes.Store(&indexes{index.NewOffsets(end), index.NewTimes(end)})
+	s.indexes.Store(&indexes{offsets: index.NewOffsets(end), times: index.NewTimes(end)})
 	if !sabotage.On(sabotage.NoDirSync) {
 		if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
 			s.release()
@@ -60,7 +60,8 @@ func (l *Log) seal(s *segment) error {
 	if err := s.writeIndexes(l.o.FS, true); err != nil {
 		return l.storage(err)
 	}
-	if err := l.writeSnapshot(snapshot{l.end.Load(), l.mu.producers.encode()}, true); err != nil {
+	next := l.end.Load()
+	if err := l.writeSnapshot(snapshot{next, l.mu.producers.encode(l.owner(next))}, true); err != nil {
 		return l.storage(err)
 	}
 	return nil

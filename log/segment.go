@@ -42,6 +42,8 @@ type segment struct {
 type indexes struct {
 	offsets *index.Offsets
 	times   *index.Times
+	// holes: they were made anew from a log that does not hold all offsets of the segment, so they do not know its greatest timestamp.
+	holes bool
 }
 
 func newSegment(dir string, base int64) *segment {

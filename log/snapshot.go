@@ -1,6 +1,7 @@
 package rlog
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -29,6 +30,7 @@ const (
 	snapshotHeader  = 10
 	snapshotEntry   = 46
 	snapshotOlder   = 24
+	snapshotOwner   = metadataID + 12
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -47,7 +49,15 @@ func readSequenced(b []byte) sequenced {
 	return sequenced{int32(be.Uint32(b)), int64(be.Uint64(b[4:])), int32(be.Uint32(b[12:])), int64(be.Uint64(b[16:]))}
 }
 
-func (ps producers) encode() []byte {
+// owner says whose state a snapshot holds, and up to where: a file that was copied, or that has changed places with another, is not believed.
+// It stands behind the older batches, under the checksum.
+func (l *Log) owner(offset int64) []byte {
+	b := append(make([]byte, 0, snapshotOwner), l.o.TopicID...)
+	b = binary.BigEndian.AppendUint32(b, uint32(l.o.TopicPartition.Partition))
+	return binary.BigEndian.AppendUint64(b, uint64(offset))
+}
+
+func (ps producers) encode(owner []byte) []byte {
 	be := binary.BigEndian
 	all := ps.sorted()
 	b := make([]byte, snapshotHeader, snapshotHeader+len(all)*(snapshotEntry+1+(remembered-1)*snapshotOlder))
@@ -71,28 +81,30 @@ func (ps producers) encode() []byte {
 			b = p.batches[i].appendTo(b)
 		}
 	}
+	b = append(b, owner...)
 	be.PutUint32(b[2:], crc32.Checksum(b[6:], castagnoli))
 	return b
 }
 
-func decodeProducers(b []byte) (producers, error) {
+// decodeProducers reads a snapshot; owner is what encode was given, empty in Kafka's own.
+func decodeProducers(b []byte) (ps producers, owner []byte, err error) {
 	be := binary.BigEndian
 	if len(b) < snapshotHeader {
-		return nil, fmt.Errorf("%w: %d bytes", errSnapshot, len(b))
+		return nil, nil, fmt.Errorf("%w: %d bytes", errSnapshot, len(b))
 	}
 	if v := be.Uint16(b); v != snapshotVersion {
-		return nil, fmt.Errorf("%w: version %d", errSnapshot, v)
+		return nil, nil, fmt.Errorf("%w: version %d", errSnapshot, v)
 	}
 	if crc32.Checksum(b[6:], castagnoli) != be.Uint32(b[2:]) {
-		return nil, fmt.Errorf("%w: checksum", errSnapshot)
+		return nil, nil, fmt.Errorf("%w: checksum", errSnapshot)
 	}
 	count := int64(int32(be.Uint32(b[6:])))
 	entries := b[snapshotHeader:]
 	if count < 0 || count*snapshotEntry > int64(len(entries)) {
-		return nil, fmt.Errorf("%w: %d entries in %d bytes", errSnapshot, count, len(b))
+		return nil, nil, fmt.Errorf("%w: %d entries in %d bytes", errSnapshot, count, len(b))
 	}
 	older := entries[count*snapshotEntry:]
-	ps := make(producers, count)
+	ps = make(producers, count)
 	for i := range count {
 		e := entries[i*snapshotEntry:]
 		p := &producer{id: int64(be.Uint64(e)), epoch: int16(be.Uint16(e[8:]))}
@@ -101,7 +113,7 @@ func decodeProducers(b []byte) (producers, error) {
 		if len(older) > 0 { // Kafka's own snapshots end with the entries
 			n, older = int(older[0]), older[1:]
 			if n >= remembered || n*snapshotOlder > len(older) {
-				return nil, fmt.Errorf("%w: %d older batches", errSnapshot, n)
+				return nil, nil, fmt.Errorf("%w: %d older batches", errSnapshot, n)
 			}
 		}
 		for j := range n {
@@ -112,10 +124,10 @@ func decodeProducers(b []byte) (producers, error) {
 			p.remember(q)
 		}
 	}
-	if len(older) > 0 {
-		return nil, fmt.Errorf("%w: %d bytes behind the end", errSnapshot, len(older))
+	if len(older) != 0 && len(older) != snapshotOwner {
+		return nil, nil, fmt.Errorf("%w: %d bytes behind the end", errSnapshot, len(older))
 	}
-	return ps, nil
+	return ps, older, nil
 }
 
 // snapshot is the producer state at an offset.
@@ -154,7 +166,7 @@ func (l *Log) loadSnapshot(offsets []int64, end int64) (from int64, err error) {
 			if err != nil {
 				return 0, err
 			}
-			if ps, err := decodeProducers(b); err == nil {
+			if ps, owner, err := decodeProducers(b); err == nil && (len(owner) == 0 || bytes.Equal(owner, l.owner(at))) {
 				l.mu.producers, l.mu.extra, from = ps, at, at
 				continue
 			}

@@ -46,7 +46,7 @@ func (l *Log) timeInSegment(s *segment, t, limit int64) (found Found, ok bool, e
 		if err != nil {
 			return Found{}, false, err
 		}
-		if greatest(x).Timestamp < t {
+		if !x.holes && greatest(x).Timestamp < t {
 			return Found{}, false, nil
 		}
 	}
@@ -87,7 +87,7 @@ func (l *Log) beforeTime(s *segment, f vfs.File, t int64) (offset int64, err err
 	if err != nil {
 		return 0, err
 	}
-	if i, ok := x.times.Lookup(t - 1); ok && i > 0 {
+	if i, ok := x.times.Lookup(t - 1); ok && i > 0 && !x.holes {
 		return x.times.At(i-1).Offset + 1, nil
 	}
 	return s.base, nil

@@ -22,6 +22,8 @@ var (
 	cuts       = flag.Int("cuts", 10_000, "simulated stops of the log alone; CI: 20000")
 	engineCuts = flag.Int("enginecuts", 0, "simulated stops of the whole engine; 0: a tenth of -cuts")
 	kills      = flag.Int("kills", 20, "kills -9 of a child process; CI: 300")
+	mutations  = flag.Int("mutations", 300, "damaged directories of the whole engine; CI: 2000")
+	hints      = flag.Int("hints", 3000, "damaged index files and snapshots of a log alone; CI: 50000")
 	seed       = flag.Uint64("seed", 0, "seed of the first history; 0: a new one")
 	images     = flag.String("images", "", "directory for images of failures; default: the system's")
 	replay     = flag.String("replay", "", "image file of a failure that TestReplay checks again")

@@ -2,6 +2,7 @@ package crashtest
 
 import (
 	"bytes"
+	"context"
 	"encoding/gob"
 	"errors"
 	"os"
@@ -9,11 +10,13 @@ import (
 	"github.com/runnelmq/runnel/internal/vfs"
 )
 
-// An imageFile is what is written of a failure: one of the two kinds of image, and its disk.
+// An imageFile is what is written of a failure: one of the kinds of image, and its disk.
 type imageFile struct {
-	Log    *logImage
-	Engine *engineImage
-	Disk   []byte
+	Log      *logImage
+	Engine   *engineImage
+	Mutation *mutationImage
+	Hint     *hintImage
+	Disk     []byte
 }
 
 func saveImage(dir string, disk *vfs.Sim, f imageFile) (name string, err error) {
@@ -48,6 +51,12 @@ func Replay(file []byte) error {
 	case f.Engine != nil:
 		f.Engine.disk, f.Engine.place = disk, "replay"
 		return f.Engine.check(&n)
+	case f.Mutation != nil:
+		f.Mutation.disk = disk
+		return f.Mutation.replay(context.Background())
+	case f.Hint != nil:
+		f.Hint.disk = disk
+		return f.Hint.check()
 	}
 	return errors.New("no image")
 }

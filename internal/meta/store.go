@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -89,14 +90,25 @@ func (s *Store) open(create bool) (err error) {
 		}
 	}
 	if err != nil {
-		kind := kafka.ErrMetaFailed
-		if g.err() == nil && (errors.Is(err, pebble.ErrDBDoesNotExist) || pebble.IsCorruptionError(err)) {
-			kind = kafka.ErrCorrupt
-		}
-		return fmt.Errorf("%w: %w", kind, err)
+		return fmt.Errorf("%w: %w", g.kind(err), err)
 	}
 	s.life.db = db
 	return nil
+}
+
+// kind tells damage from a disk that fails, of an error of pebble's Open. Pebble marks only some damage as such; what did not come from the file system, or says that a
+// file is missing, is damage too.
+func (g *guard) kind(err error) error {
+	var failed *fs.PathError
+	switch {
+	case pebble.IsCorruptionError(err):
+		return kafka.ErrCorrupt
+	case g.err() != nil:
+		return kafka.ErrMetaFailed
+	case errors.Is(err, fs.ErrNotExist), !errors.As(err, &failed):
+		return kafka.ErrCorrupt
+	}
+	return kafka.ErrMetaFailed
 }
 
 const maxOpenFiles = 64
@@ -185,15 +197,19 @@ func (s *Store) closeDB() (err error) {
 	return db.Close()
 }
 
-// Close closes the store. Writes that were not synced are flushed to the write-ahead log.
+// Close makes everything durable and closes the store. Nothing is left to the write-ahead log alone: pebble takes damage at its end for the end.
 func (s *Store) Close() error {
+	err := s.read(func(db *pebble.DB) error { return readError(db.Flush()) })
 	s.life.Lock()
 	defer s.life.Unlock()
-	failed := s.Err()
-	if err := s.closeDB(); err != nil && failed == nil {
-		return fmt.Errorf("%w: %w", kafka.ErrMetaFailed, err)
+	cerr := s.closeDB()
+	if ferr := s.Err(); ferr != nil {
+		return ferr
 	}
-	return s.Err()
+	if err == nil {
+		err = readError(cerr)
+	}
+	return err
 }
 
 // read calls fn with the database.
