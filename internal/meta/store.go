@@ -80,9 +80,8 @@ func (s *Store) open(create bool) (err error) {
 		// A commit must fail and not stall when pebble cannot flush.
 		MemTableStopWritesThreshold: 1000,
 	}
-	// Compactions are looked for after each flush and compaction, which is enough: the usual scheduler has a ticker beside that, and an idle
-	// process would wake ten times a second.
-	o.Experimental.CompactionScheduler = pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest()
+	compactions := newScheduler()
+	o.Experimental.CompactionScheduler = compactions
 	db, err := pebble.Open(s.o.Dir, o)
 	if err == nil {
 		if err = g.err(); err != nil {
@@ -92,6 +91,7 @@ func (s *Store) open(create bool) (err error) {
 	if err != nil {
 		return fmt.Errorf("%w: %w", g.kind(err), err)
 	}
+	compactions.begin()
 	s.life.db = db
 	return nil
 }

@@ -1,0 +1,58 @@
+package meta
+
+import (
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/runnelmq/runnel/internal/kafka"
+	"github.com/runnelmq/runnel/internal/vfs"
+)
+
+// F4: a store with compactions to do, whose Open fails at any reading of the disk: an error, no panic on one of pebble's goroutines, no goroutine left.
+func TestFailingReadsWhileOpening(t *testing.T) {
+	defer func(size uint64) { memTableSize = size }(memTableSize)
+	memTableSize = 64 << 10
+	sim := vfs.NewSim(12)
+	for range 6 { // each life leaves a table
+		s := open(t, sim)
+		w := newWork(s)
+		for range 20 {
+			check(t, w.step())
+		}
+		check(t, s.Close())
+	}
+	disk := sim.Crash()
+	failed := 0
+	for at := 1; ; at++ {
+		sim := disk.Crash()
+		n := 0
+		sim.Inject(func(op vfs.Op) error {
+			if op.Kind != vfs.OpRead || !strings.HasPrefix(op.Name, "meta/") {
+				return nil
+			}
+			if n++; n == at {
+				return syscall.EIO
+			}
+			return nil
+		})
+		s, err := Open(Options{FS: sim, Dir: dir})
+		if err == nil {
+			if n < at {
+				check(t, s.Close())
+				break
+			}
+			_ = s.Close()
+			continue
+		}
+		failed++
+		if !errors.Is(err, kafka.ErrMetaFailed) && !errors.Is(err, kafka.ErrCorrupt) {
+			t.Fatal(err)
+		}
+	}
+	if failed == 0 {
+		t.Fatal("no reading failed")
+	}
+	t.Logf("%d of the readings fail Open", failed)
+}
