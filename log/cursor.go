@@ -20,6 +20,9 @@ type Cursor struct {
 	pos  int64 // in s, at the start of a batch
 	due  int64 // base offset of that batch, -1 if it is not known
 	w    walker
+
+	// Verify has the checksum of every batch checked each time that it is read, and not once since the log was opened: somebody may have truncated the file since.
+	Verify bool
 }
 
 // NewCursor returns a cursor at offset. Whether the offset exists shows at Next.
@@ -50,7 +53,7 @@ func (c *Cursor) leave() {
 // File is the file that the bytes of the last batch lie in, for vfs.Catch.
 func (c *Cursor) File() vfs.File { return c.w.f }
 
-// Next returns the next batch below the offset limit, with its checksum verified (once since the log was opened), and moves behind it: the batch that holds the wanted
+// Next returns the next batch below the offset limit, with its checksum verified (see Verify), and moves behind it: the batch that holds the wanted
 // offset (its first records may lie before), or the first behind it. At limit, or at the log end if that is lower, it returns
 // nil and no error.
 //
@@ -186,7 +189,7 @@ func (c *Cursor) read(limit int64) (b batch.Batch, err error) {
 
 // check returns the batch at the cursor, with its checksum checked by somebody since the log was opened.
 func (c *Cursor) check() (batch.Batch, error) {
-	if !c.s.checked.has(c.pos) {
+	if c.Verify || !c.s.checked.has(c.pos) {
 		b, err := c.w.whole(c.pos)
 		if err == nil {
 			c.s.checked.add(c.pos, int64(len(b)))

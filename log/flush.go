@@ -137,7 +137,7 @@ func (l *Log) sync(target int64) error {
 	defer s.release()
 	if !sabotage.On(sabotage.NoSync) {
 		if err := l.syncFile(*s.file.Load()); err != nil {
-			return l.fail(err)
+			return l.failSync(err)
 		}
 	}
 	if sabotage.On(sabotage.SyncBeforeWrite) {

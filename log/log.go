@@ -58,6 +58,9 @@ type Options struct {
 	Dirty         bool  // appended to since it was last closed in order: recover
 	RecoveryPoint int64 // durable up to here when it was last known
 	Epoch         int32 // leader epoch of new batches
+	// Believe, if it is set, is the offset at which the log ends at the latest: recovery takes what lies there and behind out of the way, whole or not. It is Believed
+	// of the log that was open before in this process, and failed.
+	Believe *int64
 
 	SegmentBytes  int64
 	SegmentAge    time.Duration
@@ -119,7 +122,10 @@ type Log struct {
 	flush flush
 }
 
-type failure struct{ err error }
+type failure struct {
+	err    error
+	synced bool // it is a sync that failed
+}
 
 // row is an immutable snapshot of the segments, ordered by base offset.
 type row struct {
@@ -168,12 +174,27 @@ func (l *Log) Err() error {
 }
 
 // fail finishes the log. The first reason stays.
-func (l *Log) fail(err error) error {
+func (l *Log) fail(err error) error { return l.finish(err, false) }
+
+// failSync is fail for a sync of the log itself.
+func (l *Log) failSync(err error) error { return l.finish(err, true) }
+
+func (l *Log) finish(err error, synced bool) error {
 	err = fmt.Errorf("%s: %w: %w", l.o.TopicPartition, kafka.ErrPartitionFailed, err)
-	if l.failure.CompareAndSwap(nil, &failure{err}) && l.o.Events.Failed != nil {
+	if l.failure.CompareAndSwap(nil, &failure{err, synced}) && l.o.Events.Failed != nil {
 		l.o.Events.Failed(l.o.TopicPartition, err)
 	}
 	return l.Err()
+}
+
+// Believed is the end of what a log that has failed may be opened with in the same process, nil for all of it. After a failed sync it is the durable end: pages behind it
+// that somebody has mapped stay in memory, look clean and are not what the disk has, also after they have been written and synced again.
+func (l *Log) Believed() *int64 {
+	if f := l.failure.Load(); f != nil && f.synced {
+		end := l.durable.Load()
+		return &end
+	}
+	return nil
 }
 
 // corrupt describes damage in a segment.

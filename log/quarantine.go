@@ -15,8 +15,8 @@ func (l *Log) cut(s *segment, tail bool, later []int64) error {
 	end, pos, size := l.end.Load(), s.written.Load(), f.Size()
 	if tail {
 		to, err := l.quarantine(f, end, pos, size)
-		if err != nil {
-			return err
+		if err != nil && (l.o.Believe == nil || !vfs.IsNoSpace(err)) {
+			return err // but a disk that fails because it is full is not kept from working by what it has lost
 		}
 		if !sabotage.On(sabotage.KeepTail) {
 			if err := f.Truncate(pos); err != nil {

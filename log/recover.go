@@ -184,6 +184,9 @@ func (l *Log) readOn(s *segment, f vfs.File, pos, next, size int64) (_, _ int64,
 	w := walker{f: f, limit: size}
 	rp := l.o.RecoveryPoint
 	for {
+		if l.o.Believe != nil && next >= *l.o.Believe {
+			return pos, next, nil
+		}
 		b, err := w.whole(pos)
 		if sabotage.On(sabotage.IgnoreCRC) && errors.Is(err, batch.ErrCRC) {
 			err = nil

@@ -83,7 +83,7 @@ func (l *Log) syncAlone(f vfs.File) error {
 		return err
 	}
 	if err := l.syncFile(f); err != nil {
-		return l.fail(err)
+		return l.failSync(err)
 	}
 	return nil
 }

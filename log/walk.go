@@ -117,14 +117,16 @@ func (w *walker) resync(pos, least, most int64) (at, base int64, err error) {
 	// Only the bytes of a mapping cost nothing to look at one by one.
 	w.copied = true
 	for at = pos + 1; at+batch.HeaderSize <= w.limit; at++ {
-		h, _, err := w.header(at)
-		if err == nil {
-			if base = h.BaseOffset(); base < least || base > most {
-				continue
-			}
-			if _, err = w.whole(at); err == nil {
-				return at, base, nil
-			}
+		h, err := w.bytes(at, batch.HeaderSize)
+		if err != nil {
+			return 0, 0, err
+		}
+		// A look that makes no errors: there may be a gigabyte to look at.
+		if base = batch.Batch(h).BaseOffset(); base < least || base > most || !batch.Batch(h).Known() {
+			continue
+		}
+		if _, err = w.whole(at); err == nil {
+			return at, base, nil
 		}
 		if !isDamage(err) {
 			return 0, 0, err

@@ -44,7 +44,9 @@ func (s *states) events() stream.Events {
 		},
 		MetaFailed:    func(error) { s.add("meta failed") },
 		MetaRecovered: func() { s.add("meta recovered") },
-		OffsetClamped: func(_ string, tp stream.TopicPartition, from, to int64) { s.add(fmt.Sprintf("%v clamped %d to %d", tp, from, to)) },
+		OffsetClamped: func(_ string, tp stream.TopicPartition, from, to int64) {
+			s.add(fmt.Sprintf("%v clamped %d to %d", tp, from, to))
+		},
 	}
 }
 

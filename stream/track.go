@@ -33,6 +33,7 @@ type track struct {
 	cur   *rlog.Cursor
 	batch batch.Batch // the batch that is being handed over; nil: none
 	it    batch.Iter
+	kept  batch.Batch // batch, if it is a copy; kept for the next one
 }
 
 func newTrack(p *broker.Partition) *track {
@@ -135,6 +136,9 @@ func (c *consumer) fill(t *track, dst []Record, room *int, first bool) (n int, e
 		}
 		k, err := c.decode(t, dst[n:], room, first && n == 0)
 		n += k
+		if err == nil && t.batch != nil && !c.c.Borrow {
+			err = t.keep()
+		}
 		if err != nil {
 			t.leave()
 			return n, t.life.ReadError(err)
@@ -169,6 +173,7 @@ func (c *consumer) nextBatch(t *track) error {
 	for t.next != limit {
 		if t.cur == nil {
 			t.cur = t.life.NewCursor(t.next)
+			t.cur.Verify = !c.c.Borrow // what is the caller's for ever is never wrong
 		}
 		b, err := t.cur.Next(limit)
 		if err != nil || b == nil {
@@ -234,6 +239,24 @@ func (c *consumer) decode(t *track, dst []Record, room *int, first bool) (n int,
 		t.next, t.nextEpoch = r.Offset+1, epoch
 	}
 	return n, nil
+}
+
+// keep copies a batch of which later polls hand over the rest: it is checked once, and the file may have changed by then.
+func (t *track) keep() (err error) {
+	if len(t.kept) > 0 && &t.batch[0] == &t.kept[0] {
+		return nil
+	}
+	defer vfs.Catch(vfs.Arm(), t.cur.File(), &err)
+	if cap(t.kept) > maxKept {
+		t.kept = nil
+	}
+	t.kept = append(t.kept[:0], t.batch...)
+	if err := batch.Check(t.kept); err != nil {
+		return fmt.Errorf("%w: %w", kafka.ErrCorrupt, err)
+	}
+	t.batch = t.kept
+	t.it.Rebase(t.kept)
+	return nil
 }
 
 // arenaSize bounds what a kept record keeps alive besides itself.

@@ -87,6 +87,9 @@ func (b Batch) i64(at int) int64 { return int64(binary.BigEndian.Uint64(b[at:]))
 // Size returns the size of the batch in bytes as its length field tells it.
 func (b Batch) Size() int { return lengthEnd + int(b.i32(posLength)) }
 
+// Known reports whether the magic byte is that of this format.
+func (b Batch) Known() bool { return b[posMagic] == magic }
+
 // BaseOffset returns the offset that deltas are relative to. It stays when compaction removes the first record.
 func (b Batch) BaseOffset() int64 { return b.i64(posBaseOffset) }
 

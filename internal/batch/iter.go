@@ -269,6 +269,9 @@ func (it *Iter) Skip() bool {
 	return true
 }
 
+// Rebase goes on in a copy of the batch.
+func (it *Iter) Rebase(copied Batch) { it.b = copied }
+
 // Err returns what stopped the iterator, nil at the end of the batch or before it.
 func (it *Iter) Err() error { return it.err }
 

@@ -94,8 +94,7 @@ func (p *Partition) reopen() error {
 	if err := p.b.raiseEpoch(); err != nil {
 		return err
 	}
-	old.l.Abandon()
-	f, err := p.open()
+	f, err := p.open(old.l.Believed())
 	var lost *kafka.CorruptError
 	if err == nil {
 		// A disk that does not sync does not work.
@@ -106,6 +105,7 @@ func (p *Partition) reopen() error {
 	} else if !errors.As(err, &lost) {
 		return err
 	}
+	old.l.Abandon() // not before: what is durable was read until now
 	p.named.forget()
 	p.life.Store(f)
 	p.better(kafka.PartitionFailed)

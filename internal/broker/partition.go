@@ -74,7 +74,7 @@ func (p *Partition) opened() (*Life, error) {
 	case p.mu.err != nil:
 		return nil, p.mu.err
 	}
-	f, err := p.open()
+	f, err := p.open(nil)
 	if err != nil {
 		err = kafka.Storage(err)
 		var lost *kafka.CorruptError
@@ -92,7 +92,8 @@ func (p *Partition) opened() (*Life, error) {
 	return f, nil
 }
 
-func (p *Partition) open() (*Life, error) {
+// open opens the log; see rlog.Options.Believe.
+func (p *Partition) open(believe *int64) (*Life, error) {
 	b := p.b
 	st, err := b.meta.Partition(p.id)
 	if err != nil {
@@ -112,6 +113,7 @@ func (p *Partition) open() (*Life, error) {
 		LogStart:       st.LogStart,
 		Dirty:          st.Dirty,
 		RecoveryPoint:  st.RecoveryPoint,
+		Believe:        believe,
 		Epoch:          b.epoch.Load(),
 		SegmentBytes:   p.t.config.SegmentBytes,
 		SegmentAge:     p.t.config.SegmentAge,

@@ -146,7 +146,7 @@ func (b *Broker) CreateTopic(name string, partitions int, config map[string]stri
 	// The new topic takes the old one's key: nothing of the old one may be left that only that key tells of.
 	if old, ok := b.topics.deleting[strings.ToLower(name)]; ok {
 		if err := b.finishDelete(old); err != nil {
-			return fmt.Errorf("finish deleting topic %s: %w", old.Name, err)
+			return fmt.Errorf("finish deleting topic %s: %w", old.Name, kafka.Storage(err))
 		}
 		delete(b.topics.deleting, strings.ToLower(name))
 	}
@@ -248,7 +248,7 @@ func (b *Broker) DeleteTopic(name string) error {
 	}
 	if err := b.finishDelete(info); err != nil {
 		b.topics.deleting[strings.ToLower(name)] = info
-		return fmt.Errorf("topic %s is deleted, its files are not yet: %w", name, err)
+		return fmt.Errorf("topic %s is deleted, its files are not yet: %w", name, kafka.Storage(err))
 	}
 	return nil
 }

@@ -2,12 +2,15 @@ package meta
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"sync/atomic"
 
 	pebblevfs "github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/runnelmq/runnel/internal/kafka"
 	"github.com/runnelmq/runnel/internal/vfs"
 )
 
@@ -70,18 +73,17 @@ func (g *guard) judge(err error) error {
 	return nil
 }
 
-// open opens a file for writing.
+// open opens a file for writing. That its directory is missing is a failure too.
 func (g *guard) open(op func() (pebblevfs.File, error)) (pebblevfs.File, error) {
 	f := pebblevfs.File(nowhere{})
-	err := g.change(func() error {
+	if err := g.change(func() error {
 		opened, err := op()
 		if err == nil {
 			f = opened
 		}
 		return err
-	})
-	if err != nil {
-		return nil, err
+	}); err != nil {
+		g.freeze(err)
 	}
 	return &guardFile{f, g}, nil
 }
@@ -125,6 +127,16 @@ func (g *guard) RemoveAll(name string) error {
 
 func (g *guard) MkdirAll(dir string, perm os.FileMode) error {
 	return g.change(func() error { return g.FS.MkdirAll(dir, perm) })
+}
+
+// Lock tells who holds the lock from what keeps it from being taken.
+func (g *guard) Lock(name string) (io.Closer, error) {
+	c, err := g.FS.Lock(name)
+	var failed *fs.PathError
+	if err != nil && !errors.As(err, &failed) {
+		err = fmt.Errorf("%w: %w", kafka.ErrLocked, err)
+	}
+	return c, err
 }
 
 func (g *guard) Unwrap() pebblevfs.FS { return g.FS }

@@ -101,6 +101,8 @@ func (s *Store) open(create bool) (err error) {
 func (g *guard) kind(err error) error {
 	var failed *fs.PathError
 	switch {
+	case errors.Is(err, kafka.ErrLocked):
+		return kafka.ErrLocked
 	case pebble.IsCorruptionError(err):
 		return kafka.ErrCorrupt
 	case g.err() != nil:
@@ -171,6 +173,9 @@ func (s *Store) reopen() error {
 	s.life.Lock()
 	defer s.life.Unlock()
 	s.closeDB()
+	if _, err := s.o.FS.Stat(s.o.Dir); err != nil {
+		return err // somebody has removed it: pebble would begin to make it anew
+	}
 	if err := s.open(false); err != nil {
 		return err
 	}
