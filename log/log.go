@@ -228,7 +228,10 @@ func (l *Log) closeActive(s *segment) error {
 		return err
 	}
 	l.advance(l.end.Load())
-	return l.o.FS.SyncDir(l.o.Dir)
+	if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
+		return l.fail(err)
+	}
+	return nil
 }
 
 // Abandon closes the files without flushing anything, as a crash of the process would. For logs that failed, that are being deleted,

@@ -3,6 +3,7 @@ package rlog
 import (
 	"errors"
 	"io/fs"
+	"path"
 
 	"github.com/runnelmq/runnel/internal/sabotage"
 	"github.com/runnelmq/runnel/internal/vfs"
@@ -50,7 +51,7 @@ func (l *Log) cut(s *segment, tail bool, later []int64) error {
 
 // quarantine copies bytes [pos, size) of f away, durably, and returns the copy's name.
 func (l *Log) quarantine(f vfs.File, offset, pos, size int64) (string, error) {
-	if err := l.o.FS.Mkdir(l.o.Quarantine); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := l.makeQuarantine(); err != nil {
 		return "", err
 	}
 	// Zeros at the end are reserved space.
@@ -78,6 +79,14 @@ func (l *Log) quarantine(f vfs.File, offset, pos, size int64) (string, error) {
 		return "", err
 	}
 	return name, l.o.FS.SyncDir(l.o.Quarantine)
+}
+
+// makeQuarantine makes the directory, durably; one that is there may be what a stop has left before its name was.
+func (l *Log) makeQuarantine() error {
+	if err := l.o.FS.Mkdir(l.o.Quarantine); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return l.o.FS.SyncDir(path.Dir(l.o.Quarantine))
 }
 
 const copyChunk = 256 << 10
@@ -117,7 +126,7 @@ func (l *Log) moveAway(base, end int64) error {
 	if !dirty {
 		return l.o.FS.Remove(name)
 	}
-	if err := l.o.FS.Mkdir(l.o.Quarantine); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := l.makeQuarantine(); err != nil {
 		return err
 	}
 	to := l.quarantineName(base, suffixLog)

@@ -66,7 +66,9 @@ type Broker struct {
 	ids   *meta.ProducerIDs
 	wheel *wheel.Wheel
 	epoch atomic.Int32
-	heal  *healer // of meta
+	// raising is held to raise the epoch, in meta and here.
+	raising sync.Mutex
+	heal    *healer // of meta
 	// metaFailed is whether the failure of meta has been reported; only heal looks at it.
 	metaFailed bool
 	clock      clock

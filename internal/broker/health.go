@@ -119,6 +119,8 @@ func (p *Partition) reopen() error {
 
 // raiseEpoch begins another incarnation of the engine.
 func (b *Broker) raiseEpoch() error {
+	b.raising.Lock() // partitions fail together
+	defer b.raising.Unlock()
 	epoch, err := b.meta.RaiseIncarnation()
 	if err == nil {
 		b.epoch.Store(epoch)

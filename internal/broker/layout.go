@@ -91,6 +91,16 @@ func (o *Options) openMeta(trouble func()) (*meta.Store, error) {
 	if made && missing {
 		return nil, fmt.Errorf("%w: %s is there, but the metadata in %s is missing", kafka.ErrCorrupt, fileRunnel, dirMeta)
 	}
+	if !made {
+		// Names that an earlier Open has made and a stop has kept from being synced look as if they were durable.
+		for dir := o.Dir; path.Dir(dir) != dir; dir = path.Dir(dir) {
+			if err := o.FS.SyncDir(path.Dir(dir)); errors.Is(err, fs.ErrPermission) {
+				break // then we have not made it
+			} else if err != nil {
+				return nil, err
+			}
+		}
+	}
 	for _, d := range []string{dirTopics, dirMeta} {
 		if err := mkdir(o.FS, path.Join(o.Dir, d)); err != nil {
 			return nil, err

@@ -16,8 +16,9 @@ type store struct {
 	Durable marks
 	Pending []marks // after each write since, in order
 
-	reached func(op string)     // an operation is about to end, or has ended
-	claimed func(durable int64) // the log says that it is durable up to there
+	reached func(op string)       // an operation is about to end, or has ended
+	claimed func(durable int64)   // the log says that it is durable up to there
+	failing func(op string) error // the write fails with this error, without an effect
 }
 
 func (s *store) now() marks {
@@ -27,7 +28,12 @@ func (s *store) now() marks {
 	return s.Durable
 }
 
-func (s *store) write(m marks, sync bool, op string) {
+func (s *store) write(m marks, sync bool, op string) error {
+	if s.failing != nil {
+		if err := s.failing(op); err != nil {
+			return err
+		}
+	}
 	if !sync {
 		s.Pending = append(s.Pending, m)
 	} else {
@@ -35,6 +41,7 @@ func (s *store) write(m marks, sync bool, op string) {
 		s.Durable, s.Pending = m, nil
 	}
 	s.at(op)
+	return nil
 }
 
 func (s *store) at(op string) {
@@ -47,8 +54,7 @@ func (s *store) at(op string) {
 func (s *store) MarkDirty(epoch int32, _ int64) error {
 	m := s.now()
 	m.Dirty, m.Epoch = true, epoch
-	s.write(m, true, "mark dirty")
-	return nil
+	return s.write(m, true, "mark dirty")
 }
 
 // SetRecoveryPoint implements rlog.Checkpoints.
@@ -58,15 +64,14 @@ func (s *store) SetRecoveryPoint(offset int64, sync bool) error {
 	}
 	m := s.now()
 	m.RecoveryPoint = offset
-	s.write(m, sync, "recovery point")
-	return nil
+	return s.write(m, sync, "recovery point")
 }
 
 // closed records that the log was closed in order, as the broker does.
-func (s *store) closed(end int64, sync bool) {
+func (s *store) closed(end int64, sync bool) error {
 	m := s.now()
 	m.Dirty, m.RecoveryPoint = false, end
-	s.write(m, sync, "mark clean")
+	return s.write(m, sync, "mark clean")
 }
 
 // image is the store after a stop that keeps this share of the pending writes; a negative share is drawn.

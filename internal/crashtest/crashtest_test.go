@@ -19,8 +19,8 @@ import (
 )
 
 var (
-	cuts       = flag.Int("cuts", 10_000, "simulated stops of the log alone; CI: 20000")
-	engineCuts = flag.Int("enginecuts", 0, "simulated stops of the whole engine; 0: a tenth of -cuts")
+	cuts       = flag.Int("cuts", 10_000, "simulated stops of the log alone; CI: 150000")
+	engineCuts = flag.Int("enginecuts", 0, "simulated stops of the whole engine; 0: a tenth of -cuts; CI: 20000")
 	kills      = flag.Int("kills", 20, "kills -9 of a child process; CI: 300")
 	mutations  = flag.Int("mutations", 300, "damaged directories of the whole engine; CI: 2000")
 	hints      = flag.Int("hints", 3000, "damaged index files and snapshots of a log alone; CI: 50000")

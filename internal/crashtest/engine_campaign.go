@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/runnelmq/runnel/internal/vfs"
@@ -185,21 +187,38 @@ func (h *engineHistory) reached(disk *vfs.Sim, op vfs.Op) {
 	h.mu.Unlock()
 }
 
-// drain checks the images that have been taken.
+// drain checks the images that have been taken, as many at a time as there are processors: each is a disk and an engine of its own.
 func (h *engineHistory) drain() error {
 	h.mu.Lock()
 	ims := h.mu.images
 	h.mu.images = nil
 	h.mu.Unlock()
-	for _, im := range ims {
-		if h.stats.Cuts >= h.campaign.Cuts {
-			break
-		}
-		unused := *im
-		unused.disk = im.disk.Crash()
-		unused.Want = im.Want.image()
-		if err := im.check(&h.stats.Cuts); err != nil {
-			h.failed = &unused
+	if left := max(0, h.campaign.Cuts-h.stats.Cuts); len(ims) > left {
+		ims = ims[:left]
+	}
+	errs := make([]error, len(ims))
+	var next, cuts atomic.Int64
+	var wg sync.WaitGroup
+	for range min(len(ims), runtime.GOMAXPROCS(0)) {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(ims)); i = next.Add(1) - 1 {
+				n := 0
+				unused := *ims[i]
+				unused.disk = ims[i].disk.Crash()
+				unused.Want = ims[i].Want.image()
+				if errs[i] = ims[i].check(&n); errs[i] != nil {
+					next.Store(int64(len(ims))) // no others
+				}
+				cuts.Add(int64(n))
+				ims[i] = &unused
+			}
+		})
+	}
+	wg.Wait()
+	h.stats.Cuts += int(cuts.Load())
+	for i, err := range errs {
+		if err != nil {
+			h.failed = ims[i]
 			return err
 		}
 	}
@@ -387,12 +406,20 @@ func (h *engineHistory) drawAcks() stream.Acks {
 	return stream.AcksWritten
 }
 
+// orNone sometimes asks for no acknowledgement instead.
+func (h *engineHistory) orNone(a stream.Acks) stream.Acks {
+	if chance(h.r, 0.1) {
+		return stream.AcksNone
+	}
+	return a
+}
+
 func (h *engineHistory) produce(ctx context.Context, tp stream.TopicPartition) error {
 	p, err := h.life.producer(ctx, "")
 	if err != nil {
 		return err
 	}
-	s, acks := h.draw(3000), h.drawAcks()
+	s, acks := h.draw(3000), h.orNone(h.drawAcks())
 	offset := h.sending([]stream.TopicPartition{tp}, []sentRecord{s})[0]
 	rc, err := p.ProduceSync(ctx, s.record(tp, acks))
 	if err != nil {
@@ -407,6 +434,7 @@ func (h *engineHistory) several(tps []stream.TopicPartition) (at []stream.TopicP
 		if chance(h.r, 0.7) {
 			a = stream.AcksWritten
 		}
+		a = h.orNone(a)
 		at, ss, acks = append(at, tp), append(ss, s), append(acks, a)
 		rs = append(rs, *s.record(tp, a))
 	}

@@ -399,6 +399,13 @@ func (e *engineLife) producer(ctx context.Context, name string) (stream.Producer
 
 // receipt checks a receipt for a record that was expected at an offset.
 func (w *engineWant) receipt(tp stream.TopicPartition, offset int64, acks stream.Acks, rc stream.Receipt) error {
+	if acks == stream.AcksNone {
+		// Nothing is promised, but it is in its place if it is there.
+		if rc.Topic != tp.Topic || rc.Partition != tp.Partition || rc.Offset != -1 || rc.Acks != acks {
+			return fmt.Errorf("A1: the record for %v without an acknowledgement got the receipt %+v", tp, rc)
+		}
+		return nil
+	}
 	if rc.Topic != tp.Topic || rc.Partition != tp.Partition || rc.Offset != offset || rc.Duplicate || rc.Acks < acks {
 		return fmt.Errorf("A5/C1: the record for %v at %d with %v got the receipt %+v", tp, offset, acks, rc)
 	}
@@ -410,6 +417,9 @@ func (w *engineWant) receipt(tp stream.TopicPartition, offset int64, acks stream
 
 // ack records a receipt.
 func (w *engineWant) ack(tp stream.TopicPartition, rc stream.Receipt) {
+	if rc.Acks == stream.AcksNone {
+		return
+	}
 	p := w.part(tp)
 	p.Written = max(p.Written, rc.Offset+1)
 	if rc.Acks == stream.AcksSynced {

@@ -31,61 +31,98 @@ const (
 	linearAppend linearKind = iota // id is appended at offset
 	linearRead                     // at offset there is id, or nothing (0)
 	linearEnd                      // the end is offset
+	linearKill                     // the process ends; after it there are the records below offset
+	linearCut                      // the power goes; after it there are the records below offset
 )
 
 type linearInput struct {
 	kind   linearKind
 	id     uint32 // append
 	offset int64  // read
+	life   int    // append
 }
 
 type linearOutput struct {
 	id     uint32 // read
-	offset int64  // append, end
+	offset int64  // append, end, kill, cut
+	synced bool   // append
+	maybe  bool   // an append without an answer: if it has happened, it is at offset
 }
 
-// appendOnlyList is what a partition is to those who use it: its state is a []uint32.
+// A linearState is what a partition is to those who use it.
+type linearState struct {
+	ids    []uint32
+	synced int64 // what a loss of power cannot take
+	life   int
+}
+
+// appendOnlyList allows a loss of power to take a suffix that was not acknowledged as synced, and the end of a process nothing. An append
+// without an answer has happened if it comes before the stop of its life, and never will if it comes after.
 var appendOnlyList = porcupine.Model{
-	Init: func() any { return []uint32(nil) },
+	Init: func() any { return linearState{} },
 	Step: func(state, input, output any) (bool, any) {
-		s, in, out := state.([]uint32), input.(linearInput), output.(linearOutput)
+		s, in, out := state.(linearState), input.(linearInput), output.(linearOutput)
+		end := int64(len(s.ids))
 		switch in.kind {
 		case linearAppend:
-			if out.offset != int64(len(s)) {
+			if out.maybe && in.life < s.life {
+				return true, s
+			}
+			if out.offset != end || in.life != s.life {
 				return false, s
 			}
-			return true, append(s[:len(s):len(s)], in.id)
+			s.ids = append(s.ids[:end:end], in.id)
+			if out.synced {
+				s.synced = end + 1
+			}
+			return true, s
 		case linearRead:
-			if in.offset >= int64(len(s)) {
+			if in.offset >= end {
 				return out.id == 0, s
 			}
-			return out.id == s[in.offset], s
+			return out.id == s.ids[in.offset], s
+		case linearEnd:
+			return out.offset == end, s
 		default:
-			return out.offset == int64(len(s)), s
+			if out.offset > end || out.offset < s.synced || in.kind == linearKill && out.offset < end {
+				return false, s
+			}
+			s.ids = s.ids[:out.offset]
+			s.life++
+			return true, s
 		}
 	},
-	Equal: func(a, b any) bool { return slices.Equal(a.([]uint32), b.([]uint32)) },
+	Equal: func(a, b any) bool {
+		s, o := a.(linearState), b.(linearState)
+		return s.life == o.life && s.synced == o.synced && slices.Equal(s.ids, o.ids)
+	},
 	DescribeOperation: func(input, output any) string {
 		in, out := input.(linearInput), output.(linearOutput)
 		switch in.kind {
 		case linearAppend:
-			return fmt.Sprintf("append(%d) at %d", in.id, out.offset)
+			return fmt.Sprintf("append(%d) at %d, unanswered %t", in.id, out.offset, out.maybe)
 		case linearRead:
 			return fmt.Sprintf("read(%d) = %d", in.offset, out.id)
-		default:
+		case linearEnd:
 			return fmt.Sprintf("end() = %d", out.offset)
+		case linearKill:
+			return fmt.Sprintf("kill, end %d", out.offset)
+		default:
+			return fmt.Sprintf("power cut, end %d", out.offset)
 		}
 	},
 }
 
 // A linearHistory records what the clients of one partition do.
 type linearHistory struct {
-	eng   *stream.Engine
-	tp    stream.TopicPartition
-	clock atomic.Int64
-	ids   atomic.Uint32
-	end   atomic.Int64 // about where the log ends: where it is worth reading
-	mu    struct {
+	eng     *stream.Engine
+	tp      stream.TopicPartition
+	clock   atomic.Int64
+	ids     atomic.Uint32
+	end     atomic.Int64 // about where the log ends: where it is worth reading
+	life    int
+	stopped atomic.Bool // this life is over: what is done from here on does not count
+	mu      struct {
 		sync.Mutex
 		ops []porcupine.Operation
 	}
@@ -108,16 +145,23 @@ func TestPartitionIsLinearizable(t *testing.T) {
 			t.Fatalf("seed %d: %v", s, err)
 		}
 		ops += len(h.mu.ops)
-		if !porcupine.CheckOperations(appendOnlyList, h.mu.ops) {
-			_, info := porcupine.CheckOperationsVerbose(appendOnlyList, h.mu.ops, 0)
-			f, err := os.CreateTemp(*images, "runnel-linear-*.html")
-			if err == nil {
-				err = errors.Join(porcupine.Visualize(appendOnlyList, info, f), f.Close())
-			}
-			t.Fatalf("seed %d: B3: the history is not linearizable; drawn in %s (%v)", s, f.Name(), err)
-		}
+		h.check(t, s)
 	}
 	t.Logf("%d histories, %d operations", *histories, ops)
+}
+
+// check looks for an order of the operations that explains them.
+func (h *linearHistory) check(t *testing.T, seed uint64) {
+	t.Helper()
+	if porcupine.CheckOperations(appendOnlyList, h.mu.ops) {
+		return
+	}
+	_, info := porcupine.CheckOperationsVerbose(appendOnlyList, h.mu.ops, 0)
+	f, err := os.CreateTemp(*images, "runnel-linear-*.html")
+	if err == nil {
+		err = errors.Join(porcupine.Visualize(appendOnlyList, info, f), f.Close())
+	}
+	t.Fatalf("seed %d: B3: the history is not linearizable; drawn in %s (%v)", seed, f.Name(), err)
 }
 
 func runLinear(ctx context.Context, seed uint64) (h *linearHistory, err error) {
@@ -131,21 +175,26 @@ func runLinear(ctx context.Context, seed uint64) (h *linearHistory, err error) {
 	if err := eng.Admin().CreateTopic(ctx, "t", stream.TopicConfig{SegmentBytes: int64(between(r, 1, 16)) << 10}); err != nil {
 		return nil, err
 	}
-	shared, err := eng.NewProducer(ctx, stream.ProducerConfig{})
+	return h, h.clients(ctx, seed, linearOps)
+}
+
+// clients run until each has done some operations, or until this life is over.
+func (h *linearHistory) clients(ctx context.Context, seed uint64, ops int) error {
+	shared, err := h.eng.NewProducer(ctx, stream.ProducerConfig{})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	errs := make([]error, linearClients)
 	var wg sync.WaitGroup
 	for i := range errs {
 		r := random(seed, uint64(100+i))
-		wg.Go(func() { errs[i] = h.client(ctx, i, r, shared) })
+		wg.Go(func() { errs[i] = h.client(ctx, i, r, shared, ops) })
 	}
 	wg.Wait()
-	return h, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
-func (h *linearHistory) client(ctx context.Context, client int, r *rand.Rand, p stream.Producer) (err error) {
+func (h *linearHistory) client(ctx context.Context, client int, r *rand.Rand, p stream.Producer, ops int) (err error) {
 	if client%2 == 1 {
 		if p, err = h.eng.NewProducer(ctx, stream.ProducerConfig{}); err != nil {
 			return err
@@ -159,7 +208,7 @@ func (h *linearHistory) client(ctx context.Context, client int, r *rand.Rand, p 
 	if err := c.Assign(h.tp); err != nil {
 		return err
 	}
-	for n := 0; n < linearOps; n++ {
+	for n := 0; n < ops && !h.stopped.Load(); n++ {
 		switch k := r.IntN(10); {
 		case k < 3:
 			rec, in := h.record(r)
@@ -226,7 +275,7 @@ func (h *linearHistory) record(r *rand.Rand) (*stream.Record, linearInput) {
 	if chance(r, 0.3) {
 		acks = stream.AcksSynced
 	}
-	return &stream.Record{Topic: h.tp.Topic, Value: linearValue(id), Acks: acks}, linearInput{kind: linearAppend, id: id}
+	return &stream.Record{Topic: h.tp.Topic, Value: linearValue(id), Acks: acks}, linearInput{kind: linearAppend, id: id, life: h.life}
 }
 
 func linearValue(id uint32) []byte {
@@ -235,7 +284,7 @@ func linearValue(id uint32) []byte {
 }
 
 func (h *linearHistory) appended(client int, call int64, in linearInput, rc stream.Receipt) {
-	h.add(client, call, in, linearOutput{offset: rc.Offset})
+	h.add(client, call, in, linearOutput{offset: rc.Offset, synced: rc.Acks == stream.AcksSynced})
 	h.end.Store(rc.Offset + 1)
 }
 

@@ -212,7 +212,7 @@ func (h *logHistory) fits(size int) bool {
 		return false
 	}
 	base := int64(-1)
-	files, _ := h.disk.List(partition)
+	files, _ := h.disk.List(partitionDir(0))
 	for _, f := range files {
 		if name, ok := strings.CutSuffix(path.Base(f.Name), ".log"); ok {
 			n, _ := strconv.ParseInt(name, 10, 64)
@@ -270,7 +270,9 @@ func (h *logHistory) act() error {
 		}
 		h.log = nil
 		h.want.claim(end)
-		h.st.closed(end, chance(r, 0.5))
+		if err := h.st.closed(end, chance(r, 0.5)); err != nil {
+			return err
+		}
 		return h.open()
 	case n < 96:
 		h.step = "kill and open"
@@ -306,36 +308,7 @@ func (h *logHistory) append(b batch.Batch) error {
 
 // batch draws the next batch, of one of the producers or of none.
 func (h *logHistory) batch() batch.Batch {
-	r := h.r
-	stamp := batch.NoProducer()
-	if i := r.IntN(len(producerIDs) + 1); i < len(producerIDs) {
-		stamp.ProducerID = producerIDs[i]
-		p := h.want.producer(stamp.ProducerID)
-		switch {
-		case p == nil:
-			stamp.ProducerEpoch = int16(r.IntN(2))
-			stamp.BaseSequence = 0
-			if chance(r, 0.2) {
-				stamp.BaseSequence = 1<<31 - 1 - int32(r.IntN(4)) // it wraps soon
-			}
-		case chance(r, 0.05):
-			stamp.ProducerEpoch, stamp.BaseSequence = p.epoch+1, 0
-		default:
-			stamp.ProducerEpoch, stamp.BaseSequence = p.epoch, p.next
-		}
-	}
-	largest := []int{0, 100, 600, 600, 2000, 6000}[r.IntN(6)]
-	rs := make([]record, between(r, 1, []int{1, 4, 20}[r.IntN(3)]))
-	for i := range rs {
-		rs[i].timestamp = 1_700_000_000_000 + r.Int64N(1000)
-		if n := r.IntN(largest/len(rs) + 1); chance(r, 0.95) {
-			rs[i].value = fill(r, n)
-		}
-		if chance(r, 0.3) {
-			rs[i].key = fill(r, r.IntN(20))
-		}
-	}
-	return buildAll(rs, stamp)
+	return h.want.next(h.r, 0, 100, 600, 600, 2000, 6000)
 }
 
 // retry sends one of the last batches of a producer again.

@@ -17,7 +17,6 @@ var producerIDs = []int64{1000, 1001, 1002}
 
 const (
 	root       = "d"
-	partition  = "d/t-0"
 	quarantine = "d/q"
 )
 
@@ -28,15 +27,20 @@ type shape struct {
 	IndexInterval int64
 }
 
-func (s *shape) options(fs vfs.FS, st *store, m marks) rlog.Options {
+func (s *shape) options(fs vfs.FS, st *store, m marks) rlog.Options { return s.of(0, fs, st, m) }
+
+// of are the options of the log of partition i.
+func (s *shape) of(i int, fs vfs.FS, st *store, m marks) rlog.Options {
 	return rlog.Options{
-		FS: fs, Dir: partition, Quarantine: quarantine, Checkpoints: st,
-		TopicPartition: kafka.TopicPartition{Topic: "t"}, TopicID: "AAAAAAAAAAAAAAAAAAAAAA",
+		FS: fs, Dir: partitionDir(i), Quarantine: quarantine, Checkpoints: st,
+		TopicPartition: kafka.TopicPartition{Topic: "t", Partition: int32(i)}, TopicID: "AAAAAAAAAAAAAAAAAAAAAA",
 		Dirty: m.Dirty, RecoveryPoint: m.RecoveryPoint, Epoch: m.Epoch,
 		SegmentBytes: s.SegmentBytes, IndexBytes: s.IndexBytes, IndexInterval: s.IndexInterval,
 		MinFree: 1,
 	}
 }
+
+func partitionDir(i int) string { return fmt.Sprintf("d/t-%d", i) }
 
 // A logImage is a disk after a stop and what the log on it has to hold. It is checked by recovering from it.
 type logImage struct {
@@ -220,7 +224,9 @@ func (im *logImage) recover(inner *[]*logImage) error {
 			return fmt.Errorf("A2: closed at %d of %d, error %v", end, w.Written, err)
 		}
 		w.claim(end)
-		st.closed(end, true)
+		if err := st.closed(end, true); err != nil {
+			return err
+		}
 		rate = 0
 		m = st.now()
 		if l, err = rlog.Open(im.Shape.options(im.disk, st, m)); err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 
 	"github.com/runnelmq/runnel/internal/batch"
 	"github.com/runnelmq/runnel/internal/kafka"
@@ -81,8 +82,10 @@ func (w *logWant) verify(l *rlog.Log, lower, upper int64) (n int, err error) {
 			return n, fmt.Errorf("A4: the log ends at %d, inside the batch %s", end, describe(b))
 		}
 	}
-	if b, err := c.Next(end + 1); b != nil || err != nil {
-		return n, fmt.Errorf("A4: behind the end there is a batch (%t), error %v", b != nil, err)
+	if b, err := c.Next(end + 1); err != nil {
+		return n, fmt.Errorf("A4: reading at the end %d: %w", end, err)
+	} else if b != nil {
+		return n, fmt.Errorf("A4: behind the end %d there is %s", end, describe(b))
 	}
 	return n, nil
 }
@@ -153,6 +156,39 @@ func (w *logWant) producer(id int64) *producer {
 
 // after is the sequence number n records later; 0 follows 2^31-1.
 func after(seq int32, n int) int32 { return int32((int64(seq) + int64(n)) & 0x7fffffff) }
+
+// next draws the next batch, of one of the producers or of none, about as large as one of sizes.
+func (w *logWant) next(r *rand.Rand, sizes ...int) batch.Batch {
+	stamp := batch.NoProducer()
+	if i := r.IntN(len(producerIDs) + 1); i < len(producerIDs) {
+		stamp.ProducerID = producerIDs[i]
+		p := w.producer(stamp.ProducerID)
+		switch {
+		case p == nil:
+			stamp.ProducerEpoch = int16(r.IntN(2))
+			stamp.BaseSequence = 0
+			if chance(r, 0.2) {
+				stamp.BaseSequence = 1<<31 - 1 - int32(r.IntN(4)) // it wraps soon
+			}
+		case chance(r, 0.05):
+			stamp.ProducerEpoch, stamp.BaseSequence = p.epoch+1, 0
+		default:
+			stamp.ProducerEpoch, stamp.BaseSequence = p.epoch, p.next
+		}
+	}
+	largest := sizes[r.IntN(len(sizes))]
+	rs := make([]record, between(r, 1, []int{1, 4, 20}[r.IntN(3)]))
+	for i := range rs {
+		rs[i].timestamp = 1_700_000_000_000 + r.Int64N(1000)
+		if n := r.IntN(largest/len(rs) + 1); chance(r, 0.95) {
+			rs[i].value = fill(r, n)
+		}
+		if chance(r, 0.3) {
+			rs[i].key = fill(r, r.IntN(20))
+		}
+	}
+	return buildAll(rs, stamp)
+}
 
 // again returns the bytes of a batch as a client sends them: without what the log has filled in.
 func again(b batch.Batch) batch.Batch {
