@@ -9,9 +9,15 @@
 //     log end offset, and readers look at nothing behind that.
 //   - Offsets are dense and rise; an offset below the durable end is never given to another record.
 //   - What a failed append left behind the end is never published, and cut away by recovery.
-//   - One failed sync finishes the log: it takes no more appends, its waiting acknowledgements fail, its durable
-//     end stays, and nothing behind that is read any more: memory may show what the disk does not have. It has to be closed and opened again, which goes through recovery.
-//   - Indexes are hints. An entry is believed if the valid batch that it names confirms it; else the index is rebuilt.
+//   - One failed sync or store finishes the log: it takes no more appends, its waiting acknowledgements fail, its durable
+//     end stays, and nothing behind that is read any more: memory may show what the disk does not have. It has to be opened
+//     again, which goes through recovery; after a failed sync, in the same process, that believes nothing behind the
+//     durable end (Options.Believe).
+//   - The recovery point never goes back, whatever comes late.
+//   - Indexes are hints. An entry is believed if the valid batch that it names confirms it; else the index is rebuilt. One
+//     that was rebuilt from a log with holes does not hide them from a lookup by time.
+//   - Producer snapshots are hints. One is believed if its checksum is right and it says that it is this partition's, at
+//     the offset in its name.
 //
 // # On disk
 //
@@ -39,8 +45,9 @@
 //  1. Segments below the recovery point are left alone. From it on batches are read in order, from the disk and not from what a failed sync
 //     may have left in the page cache; the log ends at the first one that is not whole: its length, checksum and offset must be right.
 //  2. Bytes behind that end that are not zero are copied to the quarantine, synced; segments behind it are moved there.
-//  3. If there was such a tail, the last segment is cut to the end and synced, so that nothing behind it can come back. Without one nothing is synced: what was found behind the
-//     recovery point waits for that like what is appended, and the durable end is where it surely was.
+//  3. If there was such a tail, the last segment is cut to the end and synced, so that nothing behind it can come back.
+//     Without one nothing is synced: what was found behind the recovery point waits for that like what is appended, also in
+//     Close, and the durable end is where it surely was.
 //  4. Producer state is the newest snapshot at or below the end, and the batches behind that.
 //  5. A log whose whole batches end below its recovery point has lost what it promised to keep: Open fails with
 //     *kafka.CorruptError, and nothing is cut or moved.

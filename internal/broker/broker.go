@@ -9,12 +9,15 @@
 //     and so are its records and everybody's offsets in it, also if the same name is made again.
 //   - A committed offset is durable only after the log is durable up to it.
 //   - A partition that fails, or is damaged, takes no other partition and no host process with it.
+//   - A partition that has failed, and the metadata store, are opened again in the same process, by a repair that is tried
+//     until it succeeds (healer). What was durable is there again. The partition's leader epoch has risen by then.
+//   - Whoever appends, waits or reads does so in one Life of a partition, and is never answered by another.
 //
 // What happens at open, in order: lock, RUNNEL, metadata, clean mark removed, interrupted deletions finished, foreign
 // directories set aside, partitions that were not closed in order recovered. Other partitions are opened when they are first used.
 //
-// Goroutines: the wheel's clock, the flusher and its helpers while several partitions are flushed, and the leaders of syncs whose callers may leave;
-// Close waits for all.
+// Goroutines: the wheel's clock and the workers that it makes for timers and repairs, the flusher and its helpers while several partitions are flushed, and the leaders of syncs
+// whose callers may leave; Close waits for all.
 package broker
 
 import (

@@ -1,29 +1,42 @@
 // Package crashtest attacks Runnel from outside and holds what is left against what was promised: simulated losses of
-// power and ends of the process after every storage operation, real kills of a child process, and concurrent histories
-// that have to be linearizable. It knows the engine by its documentation only.
+// power and ends of the process after every storage operation, real kills of a child process, real losses of power on file
+// systems of its own, operations, disks and devices that fail, damage to every kind of file, and concurrent histories that
+// have to be linearizable. It knows the engine by its documentation only.
 //
 // # What is checked
 //
-// Drivers (LogCampaign, EngineCampaign, KillLoop) run histories that follow from a seed, keep beside the engine a model of
+// Drivers (LogCampaign, EngineCampaign, KillLoop, PowerCutLoop) run histories that follow from a seed, keep beside the engine a model of
 // what was sent and what was acknowledged, and return a *Failure that names the seed and the invariant. Tests run them in
 // a short form; flags make them long. Recovery is stopped inside, operations of the disk fail, and concurrent histories go on
-// across stops in tests of their own.
+// across stops in tests of their own. MutationCampaign and HintCampaign damage directories that an engine or a log has left.
 //
 //	A1  acknowledged as written: there after the end of the process      log, engine, kill, faults, linear
-//	A2  acknowledged as synced: there after a loss of power              log, engine, faults, linear
-//	A3  what is lost is a suffix of what was sent                        log, engine, kill, faults, linear
-//	A4  no half batch, every byte as it was sent                         log, engine, kill, faults, linear
-//	A5  offsets are dense; the epoch rises after an unclean stop         log, engine, kill, faults
-//	A6  nothing behind the recovered end comes back                      log, engine, recovery (stop, recover, append, stop)
+//	A2  acknowledged as synced: there after a loss of power              log, engine, power, faults, linear
+//	A3  what is lost is a suffix of what was sent                        log, engine, kill, power, faults, linear
+//	A4  no half batch, every byte as it was sent                         log, engine, kill, power, faults, linear
+//	A5  offsets are dense; the epoch rises after an unclean stop         log, engine, kill, power, faults
+//	A6  nothing behind the recovered end comes back                      log, engine, power, recovery (stop, recover, append, stop)
 //	A7  recovery interrupted gives the same result                       recovery (every operation, three deep), log, engine
+//	A8  damage below the recovery point is reported, its bytes stay      damage, environment
 //	A9  the clean mark is gone before anything is appended               engine
+//	A10 topics are made and deleted whole or not at all                  engine, power, faults
+//	A13 the offset for a time is what a scan finds                       damage, environment
+//	A14 indexes are hints                                                damage
+//	B1  a reader meets no signal and no wrong byte                       environment
 //	B3  append, read and end offset are linearizable, also across stops  linear
-//	C1  a sequence is in the log once, also across crashes               log, engine, kill, faults
+//	C1  a sequence is in the log once, also across crashes               log, engine, kill, power, faults, damage
 //	C2  a gap is refused, an old epoch fenced                            log
-//	E3  a committed offset survives and is covered by a durable log      engine, kill, faults
-//	F2  a full disk fails appends without an effect                      faults
-//	F3  a read that fails fails alone                                    faults
-//	F4  a failed sync is not believed; the engine recovers by itself     faults
+//	C3  a damaged producer snapshot costs time only                      damage
+//	E3  a committed offset survives and is covered by a durable log      engine, kill, power, faults
+//	F1  Close ends whatever has become of the directory                  environment
+//	F2  a full disk fails appends without an effect                      faults, environment
+//	F3  a read that fails fails alone                                    faults, environment
+//	F4  a failed sync is not believed; the engine recovers by itself     faults, power, environment
+//	F5  what cannot be written is a clear error                          environment
+//	F6  a second opener is kept out                                      environment
+//	F7  a damaged file: the same data, or a part and an explicit error   damage
+//	F8  the wall clock may step                                          environment
+//	F13 a limit on the size of files is a full disk                      environment
 //
 // # How an image is checked
 //
@@ -40,19 +53,24 @@
 //	go test ./internal/crashtest                                                    short
 //	go test ./internal/crashtest -args -cuts 150000 -enginecuts 20000 -kills 300 \
 //	  -histories 1000 -crashhistories 1000 -recoverythird 1 -logfaults 30 \
-//	  -enginefaults 4000 -loadfaults 1000                                           CI
+//	  -enginefaults 4000 -loadfaults 1000 -powercuts 100 -mutations 2000 \
+//	  -hints 50000                                                                  CI
 //	go test -race ./internal/crashtest -run Linear                                  CI
-//	go test ./internal/crashtest -timeout 0 -args -cuts 2000000 -kills 20000        long
+//	go test -tags sabotage ./internal/crashtest -run TestSabotage                   CI: promises broken on purpose are noticed
+//	go test ./internal/crashtest -timeout 0 -args -cuts 2000000 -kills 20000 \
+//	  -powercuts 5000 -mutations 200000 -environ 50                                 long
 //	go test ./internal/crashtest -run TestLog -args -seed 4711                      again, beginning with this seed
 //	go test ./internal/crashtest -run TestReplay -args -replay FILE                 a failing image, as often as one likes
 //	go test ./internal/crashtest -run FailingOp -args -seed 4711 -faultrun 42       one run with a failing operation
 //
 // Cuts of the whole engine are a tenth of -cuts unless -enginecuts says how many. A seed of the log's campaign repeats
 // exactly; in the engine's the metadata store writes beside the driver, so the image repeats and the seed nearly does; in
-// the kill loop a seed repeats what is done, not when it is killed.
+// the kill loop and in losses of power a seed repeats what is done, not when it is stopped. Of a run with a failing operation
+// the seed is the one that the test began with. What needs root, a loop device, mkfs or strace is skipped where there is none.
 //
 // # Not covered
 //
 // In the log's campaign concurrent appends are simulated only where one can be placed exactly: while a sync of the log is running.
-// Operations that fail are those of Sim.Inject: opening, listing and describing files always succeeds.
+// Operations that fail in simulation are those of Sim.Inject: opening, listing and describing files always succeeds there.
+// A loss of power stops a file system, not a machine: its drive goes on.
 package crashtest

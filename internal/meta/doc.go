@@ -9,8 +9,11 @@
 //     number, so that dropping a topic is one range deletion, and a topic made again under the same name sees nothing
 //     of the old one.
 //   - A partition's recovery point may lag behind what its log has made durable; it never leads.
-//   - An error of pebble is reported as one that matches kafka.ErrMetaFailed. Its Fatalf does not end the process: it fails every later call. (Against
-//     pebble's other ways to hang or to crash on a failing disk there is nothing yet.)
+//   - A storage error ends the database, not the store and not the process: every call matches kafka.ErrMetaFailed until
+//     Heal has opened the database again. A commit that has met it matches kafka.ErrOutcomeUnknown too. What was synced
+//     before is there again. See guard.go for how pebble is kept from what it cannot bear.
+//   - A full disk is not a failure while there is a ballast to give back; Heal takes the space back.
+//   - Damage matches kafka.ErrCorrupt, whether pebble marks it as such or not.
 //
 // Keys, all integers big-endian:
 //
@@ -33,5 +36,9 @@
 //	| 0x04 | topic id | partition i32                 | present: appended to since the last clean close  |
 //	+------+----------+-------------------------------+--------------------------------------------------+
 //
-// Crash behaviour is pebble's: after a crash the store holds every synced write and a prefix of the others.
+// Crash behaviour is pebble's: after a crash the store holds every synced write and a prefix of the others. Close leaves
+// nothing to pebble's write-ahead log alone.
+//
+// Not guaranteed: pebble takes damage in the last 32 KiB block of its write-ahead log for a torn end. After a stop that was
+// not in order, a bit that flips there loses what was synced from there on, without a word.
 package meta

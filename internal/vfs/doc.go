@@ -32,7 +32,8 @@
 // # Not guaranteed
 //
 //   - After a failed Sync nothing is known about the file: a second Sync may report success without having written
-//     anything, and reads may show bytes that the disk does not have. DropCache shows the truth where it can.
+//     anything, and reads may show bytes that the disk does not have. DropCache shows the truth where it can: pages that
+//     somebody has mapped stay in memory, and look clean.
 //   - Where the file system cannot reserve (no fallocate), Reserve only sets the size; ENOSPC then comes from WriteAt.
 //   - On Windows an open file cannot be replaced by Rename, and SyncDir does nothing.
 //   - Using a file, or a window of it, after Close is a bug of the caller. Built with -tags invariants, a late touch of
