@@ -80,6 +80,9 @@ func (c *Cursor) Next(limit int64) (batch.Batch, error) {
 	b, err := c.step(limit)
 	if err != nil {
 		c.leave()
+		if ferr := c.l.Err(); ferr != nil && c.next >= c.l.durable.Load() {
+			return nil, ferr // it failed under the reader, and may have been cut by now
+		}
 	}
 	return b, err
 }

@@ -33,7 +33,7 @@ type round struct {
 }
 
 // WaitDurable returns nil once a sync has covered every offset below upto, leading the group commit if nobody else
-// does. A ctx that ends first gives its error; the records may still become durable then. A caller whose ctx can end
+// does. An upto behind the log end is kafka.ErrOffsetOutOfRange. A ctx that ends first gives its error; the records may still become durable then. A caller whose ctx can end
 // does not sync by itself, since a sync cannot be left.
 func (l *Log) WaitDurable(ctx context.Context, upto int64) error {
 	if l.durable.Load() >= upto {
@@ -68,6 +68,9 @@ func (l *Log) WaitDurable(ctx context.Context, upto int64) error {
 	case <-r.done:
 	case <-ctx.Done():
 		return kafka.ContextError(ctx)
+	}
+	if r.err == nil && upto > r.target {
+		return fmt.Errorf("%s: %w: offset %d, the log ended at %d", l.o.TopicPartition, kafka.ErrOffsetOutOfRange, upto, r.target)
 	}
 	return r.err
 }
@@ -144,6 +147,16 @@ func (l *Log) sync(target int64) error {
 		target = l.end.Load()
 	}
 	l.advance(target)
+	return nil
+}
+
+// Prove syncs the log also if nothing needs it: nil says that the disk works. For a log that nobody appends to yet.
+func (l *Log) Prove() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s := l.segments.Load().active; s != nil {
+		return l.syncAlone(*s.file.Load())
+	}
 	return nil
 }
 

@@ -187,6 +187,12 @@ func (l *Log) finish(err error, synced bool) error {
 	return l.Err()
 }
 
+// Settle waits for the append that may be under way in a log that has failed: none begins behind it.
+func (l *Log) Settle() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+}
+
 // Believed is the end of what a log that has failed may be opened with in the same process, nil for all of it. After a failed sync it is the durable end: pages behind it
 // that somebody has mapped stay in memory, look clean and are not what the disk has, also after they have been written and synced again.
 func (l *Log) Believed() *int64 {
@@ -227,7 +233,6 @@ func (l *Log) closeActive(s *segment) error {
 	if err := l.seal(s); err != nil {
 		return err
 	}
-	l.advance(l.end.Load())
 	if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
 		return l.fail(err)
 	}

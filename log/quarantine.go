@@ -76,6 +76,9 @@ func (l *Log) quarantine(f vfs.File, offset, pos, size int64) (string, error) {
 		err = out.Sync()
 	}
 	if err = errors.Join(err, out.Close()); err != nil {
+		if vfs.IsNoSpace(err) {
+			err = errors.Join(err, l.o.FS.Remove(name))
+		}
 		return "", err
 	}
 	return name, l.o.FS.SyncDir(l.o.Quarantine)

@@ -16,10 +16,8 @@ func (l *Log) roll(old *segment, size int64) (*segment, error) {
 		if err := l.seal(old); err != nil {
 			return nil, err
 		}
-		l.advance(end)
-		if err := l.checkpoint(end, true); err != nil {
-			return nil, err
-		}
+		// Without it recovery reads more, and no less is kept: the next flush makes up for it.
+		_ = l.checkpoint(end, true)
 	}
 	s := newSegment(l.o.Dir, end)
 	f, err := l.o.FS.Create(s.name(suffixLog), max(l.o.SegmentBytes, size))
@@ -74,8 +72,8 @@ func (s *segment) closeTimes() {
 	}
 }
 
-// syncAlone syncs a file that leaders may be syncing too, one after the other: of two syncs that run beside each other the kernel tells only one of an error,
-// and a sync after one that failed says nothing.
+// syncAlone makes everything published durable, of an active segment whose file leaders may be syncing too, one after the other: of two syncs that run beside each other the
+// kernel tells only one of an error, and a sync after one that failed says nothing.
 func (l *Log) syncAlone(f vfs.File) error {
 	l.flush.running <- struct{}{}
 	defer func() { <-l.flush.running }()
@@ -85,6 +83,7 @@ func (l *Log) syncAlone(f vfs.File) error {
 	if err := l.syncFile(f); err != nil {
 		return l.failSync(err)
 	}
+	l.advance(l.end.Load())
 	return nil
 }
 

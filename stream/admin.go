@@ -106,11 +106,12 @@ func (a admin) OffsetsForTime(ctx context.Context, t time.Time, tps ...TopicPart
 }
 
 func (a admin) Health(ctx context.Context, tps ...TopicPartition) ([]PartitionHealth, error) {
-	if len(tps) == 0 {
-		ts, err := a.e.b.Topics()
-		if err != nil {
-			return nil, err
-		}
+	ts, err := a.e.b.Topics()
+	if err != nil {
+		return nil, err
+	}
+	all := len(tps) == 0
+	if all {
 		for _, t := range ts {
 			for _, p := range t.Partitions() {
 				tps = append(tps, p.TopicPartition())
@@ -123,14 +124,14 @@ func (a admin) Health(ctx context.Context, tps ...TopicPartition) ([]PartitionHe
 			return nil, err
 		}
 		p, err := a.e.b.Partition(tp)
+		if err != nil && all {
+			continue // deleted meanwhile
+		}
 		if err != nil {
 			return nil, err
 		}
-		h, err := p.Health()
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, PartitionHealth{tp, h.State, h.Err})
+		s, why := p.Health()
+		out = append(out, PartitionHealth{tp, s, why})
 	}
 	return out, nil
 }

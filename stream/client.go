@@ -154,7 +154,7 @@ type Admin interface {
 	Producers(ctx context.Context, tps ...TopicPartition) ([]ProducerInfo, error)
 	AbortTransaction(ctx context.Context, tp TopicPartition, producerID int64) error
 	Explain(ctx context.Context, group string) ([]Explanation, error)
-	// Health says what partitions can do; of all partitions if none is named.
+	// Health says what partitions can do, as far as anybody has noticed; of all partitions if none is named. It opens and reads none.
 	Health(ctx context.Context, tps ...TopicPartition) ([]PartitionHealth, error)
 }
 

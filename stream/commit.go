@@ -78,12 +78,15 @@ func (c *consumer) autoCommit(ctx context.Context) error {
 
 // automatic returns what an automatic commit covers of a track; c.mu is held.
 func (c *consumer) automatic(t *track) (o broker.Commit, due bool, err error) {
+	if t.position < 0 || t.p.Topic().Deleted() || t.failure != nil {
+		return o, false, nil
+	}
+	if err := c.enterLife(t); err != nil {
+		return o, false, err
+	}
 	o = broker.Commit{Partition: t.p, Offset: t.position, LeaderEpoch: t.epoch}
 	if c.mu.body == t {
 		o.Offset--
-	}
-	if t.position < 0 || t.p.Topic().Deleted() || t.failure != nil {
-		return o, false, nil
 	}
 	if t.committed < 0 {
 		// The position was set without asking what is committed.
@@ -130,9 +133,14 @@ func (c *consumer) Commit(ctx context.Context) error {
 	}
 	var cs []broker.Commit
 	for _, t := range c.mu.tracks {
-		if t.position >= 0 {
-			cs = append(cs, broker.Commit{Partition: t.p, Offset: t.position, LeaderEpoch: t.epoch})
+		if t.position < 0 {
+			continue
 		}
+		if err := c.enterLife(t); err != nil {
+			c.mu.Unlock()
+			return err
+		}
+		cs = append(cs, broker.Commit{Partition: t.p, Offset: t.position, LeaderEpoch: t.epoch})
 	}
 	c.mu.Unlock()
 	return c.commit(ctx, cs)

@@ -310,3 +310,89 @@ func TestMetadataStoreOnAFullDisk(t *testing.T) {
 		}
 	})
 }
+
+// lose makes partition a-0 fail and come back without what was not durable.
+func lose(t *testing.T, sim *vfs.Sim, eng *stream.Engine) {
+	t.Helper()
+	p := newProducer(t, eng, stream.ProducerConfig{})
+	failing(sim, "topics/a-0", vfs.OpSync)
+	_, err := p.ProduceSync(t.Context(), &stream.Record{Topic: "a", Value: []byte("lost")})
+	wantErr(t, err, stream.ErrPartitionFailed)
+	sim.Inject(nil)
+	time.Sleep(11 * time.Second)
+	eq(t, "health", health(t, eng, tp("a", 0)).State, stream.PartitionOK)
+}
+
+// E3: a consumer that has read what a failed partition has lost commits no more than what was kept, by any verb, also before it polls again: the group gets the records that take
+// their place.
+func TestCommitAfterAPartitionFailed(t *testing.T) {
+	for _, verb := range []string{"Commit", "CommitRecords", "Close"} {
+		inBubble(t, nil, func(t *testing.T, sim *vfs.Sim, eng *stream.Engine, seen *states) {
+			ctx := t.Context()
+			create(t, eng, "a", 1)
+			p := newProducer(t, eng, stream.ProducerConfig{})
+			config := stream.ConsumerConfig{Group: "g", Topics: []string{"a"}, Reset: stream.ResetEarliest, MaxWait: -1}
+			c := newConsumer(t, eng, config)
+			for range 2 {
+				must(p.ProduceSync(ctx, &stream.Record{Topic: "a", Value: []byte("kept")}))(t)
+			}
+			for range 2 {
+				must(p.ProduceSync(ctx, &stream.Record{Topic: "a", Value: []byte("written"), Acks: stream.AcksWritten}))(t)
+			}
+			read := must(c.Poll(ctx, 100))(t)
+			eq(t, "read", len(read), 4)
+			lose(t, sim, eng)
+			eq(t, "end", endOf(t, eng, tp("a", 0)), 2)
+			for range 4 {
+				must(p.ProduceSync(ctx, &stream.Record{Topic: "a", Value: []byte("new")}))(t)
+			}
+			switch verb {
+			case "Commit":
+				check(t, c.Commit(ctx))
+			case "CommitRecords":
+				wantErr(t, c.CommitRecords(ctx, read...), stream.ErrOffsetOutOfRange)
+			}
+			check(t, c.Close(ctx))
+			c = newConsumer(t, eng, config)
+			got := must(c.Poll(ctx, 100))(t)
+			if len(got) < 4 || string(got[len(got)-4].Value) != "new" {
+				t.Fatalf("%s: the group gets %d records", verb, len(got))
+			}
+		})
+	}
+}
+
+// C1: a record of a named producer that its partition has lost, heard of or not, holds back those behind it until it has been sent again, and is no duplicate then.
+func TestLostRecordOfANamedProducer(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, sim *vfs.Sim, eng *stream.Engine, seen *states) {
+		ctx := t.Context()
+		create(t, eng, "a", 1)
+		p := newProducer(t, eng, stream.ProducerConfig{Name: "n"})
+		send := func(sequence int64, acks stream.Acks) (stream.Receipt, error) {
+			return p.ProduceSync(ctx, &stream.Record{Topic: "a", Value: fmt.Append(nil, sequence), Sequence: sequence, Acks: acks})
+		}
+		must(send(10, stream.AcksSynced))(t)
+		for _, s := range []int64{20, 21, 30} { // with gaps
+			must(send(s, stream.AcksWritten))(t)
+		}
+		failing(sim, "topics/a-0", vfs.OpSync)
+		errs := make(chan error, 1)
+		p.Produce(ctx, &stream.Record{Topic: "a", Value: []byte("40"), Sequence: 40}, func(_ stream.Receipt, err error) { errs <- err })
+		synctest.Wait()
+		_, err := p.LastSequence(ctx, tp("a", 0))
+		wantErr(t, err, stream.ErrPartitionFailed)
+		sim.Inject(nil)
+		time.Sleep(11 * time.Second)
+		wantErr(t, <-errs, stream.ErrOutcomeUnknown)
+		_, err = send(50, stream.AcksSynced)
+		wantErr(t, err, stream.ErrPartitionFailed)
+		for _, s := range []int64{20, 21, 30, 40, 50} {
+			eq(t, "duplicate", must(send(s, stream.AcksSynced))(t).Duplicate, false)
+		}
+		var values []string
+		for _, r := range readAll(t, eng, tp("a", 0)) {
+			values = append(values, string(r.Value))
+		}
+		eq(t, "log", strings.Join(values, " "), "10 20 21 30 40 50")
+	})
+}

@@ -31,6 +31,7 @@ type lane struct {
 		sequence int32         // of the next batch
 		state    *broker.State // of a named producer
 		missed   missed
+		unsynced []sent // records of a named producer that a failure of the partition may lose
 		headers  []Header
 		number   [8]byte
 	}
@@ -195,9 +196,49 @@ func (p *producer) enterLife(ln *lane, life *broker.Life) error {
 		}
 		life = st.Life()
 	}
+	if st != nil {
+		st.Lock()
+		ln.findLost(st.Last())
+		st.Unlock()
+	}
 	ln.mu.life, ln.mu.state = life, st
 	ln.mu.sequence = life.NextSequence(p.id, p.epoch)
 	return nil
+}
+
+// sent is a run of batches of a named producer that follow one another: no sequence lies between two of them.
+type sent struct {
+	first, last int64 // sequences
+	upto        int64 // offset behind the last record
+}
+
+// remember notes a batch that is in the log and may not be durable.
+func (ln *lane) remember(first, last, upto int64) {
+	u := ln.mu.unsynced
+	durable := ln.mu.life.DurableEnd()
+	n := 0
+	for n < len(u) && u[n].upto <= durable {
+		n++
+	}
+	u = slices.Delete(u, 0, n)
+	if k := len(u) - 1; k >= 0 && u[k].last+1 == first {
+		u[k].last, u[k].upto = last, upto
+	} else {
+		u = append(u, sent{first, last, upto})
+	}
+	ln.mu.unsynced = u
+}
+
+// findLost finds the first record that was sent and that another life of the partition does not have: last is the greatest sequence that it has. It is missed, like one that
+// was never written.
+func (ln *lane) findLost(last int64) {
+	for _, s := range ln.mu.unsynced {
+		if s.last > last {
+			ln.mu.missed.note(max(s.first, last+1), fmt.Errorf("%s: %w", ln.p.TopicPartition(), kafka.ErrPartitionFailed))
+			break
+		}
+	}
+	ln.mu.unsynced = nil
 }
 
 // done ends what open began.
@@ -267,13 +308,13 @@ type appended struct {
 	epoch int32
 }
 
-// send seals the lane's batch and appends it. sequence is that of the batch's last record that has one, or 0.
-func (p *producer) send(ln *lane, sequence int64) (appended, error) {
+// send seals the lane's batch and appends it. first and last are the sequences of the batch's first and last record that have one, or 0.
+func (p *producer) send(ln *lane, first, last int64) (appended, error) {
 	m := &ln.mu
 	count := int32(m.b.Count())
 	b := m.b.Seal(batch.Stamp{ProducerID: p.id, ProducerEpoch: p.epoch, BaseSequence: m.sequence})
 	m.buf = b[:0]
-	a, err := ln.append(p, b, sequence)
+	a, err := ln.append(p, b, last)
 	if err != nil {
 		return appended{}, err
 	}
@@ -282,5 +323,8 @@ func (p *producer) send(ln *lane, sequence int64) (appended, error) {
 	}
 	// A batch that failed used no sequence.
 	m.sequence = (m.sequence + count) & (1<<31 - 1)
+	if last != 0 {
+		ln.remember(first, last, a.Last+1)
+	}
 	return appended{m.life, a.Base, a.LeaderEpoch}, nil
 }

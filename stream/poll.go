@@ -154,6 +154,9 @@ func (c *consumer) fillOrReset(t *track, dst []Record, room *int, first bool) (n
 		return n, err
 	}
 	t.leave()
+	if errors.Is(err, kafka.ErrMetaFailed) {
+		return 0, err // the store of all partitions, which comes back by itself
+	}
 	if !first {
 		return 0, err // other partitions' records come first: the next poll meets the error again
 	}

@@ -136,7 +136,7 @@ func (p *producer) sendBatch(s *share, todo []int, rs []Record, out []Result) (l
 	if ln.mu.state != nil {
 		last = ln.mu.state.Last()
 	}
-	before, synced := last, false
+	before, lowest, synced := last, int64(0), false
 	full := min(p.c.BatchSize, p.limit, ln.p.Topic().MaxMessageBytes())
 	var in, again []int // again: those that are there already if the batch will be
 	for len(todo) > 0 {
@@ -161,6 +161,9 @@ func (p *producer) sendBatch(s *share, todo []int, rs []Record, out []Result) (l
 			ln.mu.missed.note(r.Sequence, err)
 		default:
 			in = append(in, i)
+			if lowest == 0 {
+				lowest = r.Sequence
+			}
 			last = max(last, r.Sequence)
 			synced = synced || acks == AcksSynced
 			out[i].Receipt = p.receipt(ln, appended{}, 0, ms, acks)
@@ -169,11 +172,11 @@ func (p *producer) sendBatch(s *share, todo []int, rs []Record, out []Result) (l
 	if len(in) == 0 {
 		return todo, nil
 	}
-	sequence := last
+	greatest := last
 	if last == before {
-		sequence = 0
+		greatest = 0
 	}
-	a, err := p.send(ln, sequence)
+	a, err := p.send(ln, lowest, greatest)
 	for k, i := range in {
 		rec := &out[i].Receipt
 		ln.mu.missed.note(rs[i].Sequence, err)

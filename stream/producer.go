@@ -120,7 +120,7 @@ func (p *producer) single(ln *lane, r *Record, acks Acks) (rec Receipt, upto int
 	if err != nil {
 		return Receipt{}, 0, err
 	}
-	a, err := p.send(ln, r.Sequence)
+	a, err := p.send(ln, r.Sequence, r.Sequence)
 	if err != nil {
 		return Receipt{}, 0, err
 	}
@@ -193,6 +193,9 @@ func (p *producer) LastSequence(ctx context.Context, tp TopicPartition) (int64, 
 		return 0, err
 	}
 	defer p.done(ln)
+	if err := ln.mu.life.Err(); err != nil {
+		return 0, err // what it remembers, the disk may not have
+	}
 	ln.mu.missed = missed{}
 	return ln.mu.state.Last(), nil
 }

@@ -34,6 +34,8 @@ type track struct {
 	batch batch.Batch // the batch that is being handed over; nil: none
 	it    batch.Iter
 	kept  batch.Batch // batch, if it is a copy; kept for the next one
+	// doubt: the file has changed under a reader, so each batch is checked before it is decoded too, and the cursor says what is wrong.
+	doubt bool
 }
 
 func newTrack(p *broker.Partition) *track {
@@ -134,11 +136,14 @@ func (c *consumer) fill(t *track, dst []Record, room *int, first bool) (n int, e
 				return n, nil
 			}
 		}
+		at, epoch, left, b := t.next, t.nextEpoch, *room, t.batch
 		k, err := c.decode(t, dst[n:], room, first && n == 0)
-		n += k
-		if err == nil && t.batch != nil && !c.c.Borrow {
-			err = t.keep()
+		if err == nil && !c.c.Borrow && !t.confirm(b) {
+			t.leave()
+			t.next, t.nextEpoch, *room, t.doubt = at, epoch, left, true
+			continue
 		}
+		n += k
 		if err != nil {
 			t.leave()
 			return n, t.life.ReadError(err)
@@ -155,9 +160,13 @@ func (c *consumer) enterLife(t *track) error {
 	}
 	t.leave()
 	if t.life != nil {
-		if kept := life.KeptSince(t.life); t.next > kept {
-			c.e.b.Clamped(c.c.Group, t.tp, t.next, kept)
+		if kept := life.KeptSince(t.life); t.position > kept {
+			c.e.b.Clamped(c.c.Group, t.tp, t.position, kept)
 			t.moveTo(kept, -1)
+			t.seeks++ // what a loop has fetched and not yielded is gone too
+		} else if t.next > kept {
+			t.moveTo(t.position, t.epoch)
+			t.seeks++
 		}
 	}
 	t.life = life
@@ -173,7 +182,7 @@ func (c *consumer) nextBatch(t *track) error {
 	for t.next != limit {
 		if t.cur == nil {
 			t.cur = t.life.NewCursor(t.next)
-			t.cur.Verify = !c.c.Borrow // what is the caller's for ever is never wrong
+			t.cur.Verify = t.doubt
 		}
 		b, err := t.cur.Next(limit)
 		if err != nil || b == nil {
@@ -241,22 +250,28 @@ func (c *consumer) decode(t *track, dst []Record, room *int, first bool) (n int,
 	return n, nil
 }
 
-// keep copies a batch of which later polls hand over the rest: it is checked once, and the file may have changed by then.
-func (t *track) keep() (err error) {
-	if len(t.kept) > 0 && &t.batch[0] == &t.kept[0] {
-		return nil
+// confirm checks a batch after records of it have been copied: they are the caller's for ever and have to be right, and somebody may have truncated the file at any moment
+// until now. If later polls hand over the rest of it, that is copied first.
+func (t *track) confirm(b batch.Batch) (ok bool) {
+	if len(t.kept) > 0 && &b[0] == &t.kept[0] {
+		return true
 	}
+	var err error
+	defer func() { ok = err == nil }()
 	defer vfs.Catch(vfs.Arm(), t.cur.File(), &err)
+	if t.batch == nil {
+		err = batch.Check(b)
+		return
+	}
 	if cap(t.kept) > maxKept {
 		t.kept = nil
 	}
-	t.kept = append(t.kept[:0], t.batch...)
-	if err := batch.Check(t.kept); err != nil {
-		return fmt.Errorf("%w: %w", kafka.ErrCorrupt, err)
+	t.kept = append(t.kept[:0], b...)
+	if err = batch.Check(t.kept); err == nil {
+		t.batch = t.kept
+		t.it.Rebase(t.kept)
 	}
-	t.batch = t.kept
-	t.it.Rebase(t.kept)
-	return nil
+	return
 }
 
 // arenaSize bounds what a kept record keeps alive besides itself.

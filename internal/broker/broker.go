@@ -72,11 +72,11 @@ type Broker struct {
 	// raising is held to raise the epoch, in meta and here.
 	raising sync.Mutex
 	heal    *healer // of meta
-	// metaFailed is whether the failure of meta has been reported; only heal looks at it.
-	metaFailed bool
-	clock      clock
-	syncs      chan struct{}
-	flush      flusher
+	// Only heal looks at these: whether the failure of meta has been reported, and whether topics have to be brought in line with it.
+	metaFailed, resync bool
+	clock              clock
+	syncs              chan struct{}
+	flush              flusher
 
 	// life is held for reading by every call that uses meta, for writing by Close.
 	life struct {
@@ -171,6 +171,9 @@ func (b *Broker) Close() error {
 	b.closed.Store(true)
 	b.life.Unlock()
 	b.stop()
+	if b.meta.Err() != nil {
+		_ = b.meta.Heal() // the disk may work again
+	}
 	clean := map[meta.PartitionID]int64{}
 	all := true
 	var errs []error
@@ -185,9 +188,6 @@ func (b *Broker) Close() error {
 				clean[p.id] = end
 			}
 		}
-	}
-	if b.meta.Err() != nil {
-		_ = b.meta.Heal() // the disk may work again
 	}
 	errs = append(errs, b.meta.MarkClean(clean, all), b.meta.Close(), b.lock.Close())
 	return errors.Join(errs...)
@@ -239,10 +239,8 @@ func (b *Broker) recover() error {
 			continue
 		}
 		p := t.Partitions()[id.Partition]
-		if f, err := p.opened(); err != nil {
+		if _, err := p.opened(); err != nil {
 			b.o.Logger.Error("partition cannot be opened", "partition", p.tp, "error", err)
-		} else if f.l.DurableEnd() < f.l.EndOffset() {
-			b.flush.add(p, true)
 		}
 	}
 	return nil

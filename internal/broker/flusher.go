@@ -82,13 +82,16 @@ func (f *flusher) run() {
 // flushAll flushes partitions, as many at a time as the disk gains from.
 func (f *flusher) flushAll(queue []*Partition) {
 	var next atomic.Int64
+	var moved atomic.Bool // a recovery point
 	work := func() {
 		for i := next.Add(1) - 1; i < int64(len(queue)); i = next.Add(1) - 1 {
 			p := queue[i]
 			// Appends from here on queue the partition again.
 			p.unsynced.Store(0)
 			p.queued.Store(false)
-			f.flush(p)
+			if f.flush(p) {
+				moved.Store(true)
+			}
 		}
 	}
 	var helpers sync.WaitGroup
@@ -98,26 +101,28 @@ func (f *flusher) flushAll(queue []*Partition) {
 	work()
 	helpers.Wait()
 	// The recovery points of all of them, with one sync: left in the store's buffer, the end of the process would lose them, and recovery read what is long durable.
-	if err := f.b.meta.Sync(); err != nil {
-		f.b.o.Logger.Warn("recovery points", "error", err)
+	if moved.Load() {
+		if err := f.b.meta.Sync(); err != nil {
+			f.b.o.Logger.Warn("recovery points", "error", err)
+		}
 	}
 }
 
-// flush makes a partition durable and moves its checkpoints. Errors have taken the partition offline, or will show at the next append.
-func (f *flusher) flush(p *Partition) {
+// flush makes a partition durable and moves its checkpoints; it reports whether it has. Errors have taken the partition offline, or will show at the next append.
+func (f *flusher) flush(p *Partition) bool {
 	life := p.life.Load()
 	if life == nil || p.t.Deleted() {
-		return
+		return false
 	}
 	states := p.named.snapshot(life)
 	if err := life.l.Flush(context.Background()); err != nil {
-		if p.t.Deleted() {
-			return
+		if !p.t.Deleted() {
+			f.b.o.Logger.Warn("background sync", "partition", p.tp, "error", err)
 		}
-		f.b.o.Logger.Warn("background sync", "partition", p.tp, "error", err)
-		return
+		return false
 	}
 	if err := p.saveNamed(states); err != nil {
 		f.b.o.Logger.Warn("producer checkpoints", "partition", p.tp, "error", err)
 	}
+	return true
 }

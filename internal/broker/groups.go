@@ -52,8 +52,9 @@ func (m *Member) Leave() {
 type Commit struct {
 	Partition   *Partition
 	Offset      int64 // of the next record to be read
-	LeaderEpoch int32
+	LeaderEpoch int32 // of the record before, -1 if it is not known
 	Metadata    string
+	life        *Life // that it was checked against
 }
 
 // MaxMetadata is the greatest length of an offset's metadata in bytes (offset.metadata.max.bytes).
@@ -68,8 +69,8 @@ func (b *Broker) CommitOffsets(ctx context.Context, group string, cs []Commit) e
 	if len(cs) == 0 {
 		return nil
 	}
-	for _, c := range cs {
-		if err := c.check(); err != nil {
+	for i := range cs {
+		if err := cs[i].check(); err != nil {
 			return err
 		}
 	}
@@ -109,20 +110,26 @@ func WaitDurable(ctx context.Context, cs []Commit) []error {
 }
 
 func (c *Commit) waitDurable(ctx context.Context) error {
-	f, err := c.Partition.Life()
-	if err != nil {
-		return err
+	f := c.life
+	if f == nil {
+		var err error
+		if f, err = c.Partition.Life(); err != nil {
+			return err
+		}
 	}
 	return f.WaitDurable(ctx, c.Offset)
 }
 
-func (c *Commit) check() error {
-	_, end, _, err := c.Partition.Bounds()
-	if err != nil {
+func (c *Commit) check() (err error) {
+	if c.life, err = c.Partition.Life(); err != nil {
 		return err
 	}
-	if c.Offset < 0 || c.Offset > end {
+	switch end := c.life.EndOffset(); {
+	case c.Offset < 0 || c.Offset > end:
 		return fmt.Errorf("%s: %w: offset %d, the log ends at %d", c.Partition.tp, kafka.ErrOffsetOutOfRange, c.Offset, end)
+	case c.LeaderEpoch >= 0 && c.LeaderEpoch < c.life.epoch && c.Offset > c.life.begin():
+		// The partition has failed since, and other records stand there now.
+		return fmt.Errorf("%s: %w: offset %d of epoch %d, which ended at %d", c.Partition.tp, kafka.ErrOffsetOutOfRange, c.Offset, c.LeaderEpoch, c.life.begin())
 	}
 	if len(c.Metadata) > MaxMetadata {
 		return fmt.Errorf("%s: %w: metadata of %d bytes, the limit is %d", c.Partition.tp, kafka.ErrInvalidConfig, len(c.Metadata), MaxMetadata)

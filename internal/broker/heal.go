@@ -81,7 +81,7 @@ func (b *Broker) healMeta() error {
 	defer b.leave()
 	failed := b.meta.Err()
 	if failed != nil && !b.metaFailed {
-		b.metaFailed = true
+		b.metaFailed, b.resync = true, true
 		b.o.Logger.Error("metadata store failed", "error", failed)
 		if b.o.Events.MetaFailed != nil {
 			b.o.Events.MetaFailed(failed)
@@ -92,14 +92,17 @@ func (b *Broker) healMeta() error {
 		return err
 	}
 	if b.metaFailed {
-		if err := b.resyncTopics(); err != nil {
-			return err
-		}
 		b.metaFailed = false
 		b.o.Logger.Info("metadata store works again")
 		if b.o.Events.MetaRecovered != nil {
 			b.o.Events.MetaRecovered()
 		}
+	}
+	if b.resync {
+		if err := b.resyncTopics(); err != nil {
+			return err
+		}
+		b.resync = false
 	}
 	return err
 }

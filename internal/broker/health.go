@@ -1,35 +1,34 @@
 package broker
 
 import (
-	"context"
 	"errors"
+	"sync"
 
 	"github.com/runnelmq/runnel/internal/kafka"
 )
 
-// Health is what a partition can do, and why it cannot do more.
-type Health struct {
-	State kafka.PartitionState
-	Err   error // nil while the state is ok
-}
-
 // health is a partition's state as it was last reported.
 type health struct {
+	sync.Mutex
 	err    error
+	damage error   // the first damage that was found since the engine was opened: a failure that passes does not mend it
 	healer *healer // made when it is first needed
 }
 
-// note reports that the partition is in a state worse than the one that is known.
+// note reports that the partition is in a state; one that is no worse than the one that is known changes nothing.
 func (p *Partition) note(s kafka.PartitionState, err error) {
 	p.health.Lock()
 	defer p.health.Unlock()
+	if s == kafka.PartitionDamaged && p.health.damage == nil {
+		p.health.damage = err
+	}
 	if int32(s) <= p.state.Load() {
 		return
 	}
 	p.become(s, err)
-	if s == kafka.PartitionFailed && p.life.Load() != nil {
+	if s == kafka.PartitionFailed {
 		if p.health.healer == nil {
-			p.health.healer = newHealer(p.b.wheel, p.reopen)
+			p.health.healer = newHealer(p.b.wheel, p.heal)
 		}
 		p.health.healer.need()
 	}
@@ -39,7 +38,11 @@ func (p *Partition) note(s kafka.PartitionState, err error) {
 func (p *Partition) better(from kafka.PartitionState) {
 	p.health.Lock()
 	defer p.health.Unlock()
-	if p.state.Load() == int32(from) {
+	switch {
+	case p.state.Load() != int32(from):
+	case p.health.damage != nil:
+		p.become(kafka.PartitionDamaged, p.health.damage)
+	default:
 		p.become(kafka.PartitionOK, nil)
 	}
 }
@@ -59,17 +62,14 @@ func (p *Partition) become(s kafka.PartitionState, err error) {
 	}
 }
 
-// Health says how the partition is. One that nobody has used since the engine was opened is opened for that.
-func (p *Partition) Health() (Health, error) {
-	if _, err := p.Life(); errors.Is(err, kafka.ErrClosed) || errors.Is(err, kafka.ErrUnknownTopic) {
-		return Health{}, err
-	}
+// Health says how the partition is, as far as anybody has noticed, and why it is not well.
+func (p *Partition) Health() (kafka.PartitionState, error) {
 	if p.state.Load() == int32(kafka.PartitionDiskFull) && p.b.hasSpace(p.refused.Load()) {
 		p.better(kafka.PartitionDiskFull)
 	}
 	p.health.Lock()
 	defer p.health.Unlock()
-	return Health{kafka.PartitionState(p.state.Load()), p.health.err}, nil
+	return kafka.PartitionState(p.state.Load()), p.health.err
 }
 
 // hasSpace reports whether n bytes more leave the space free that they have to.
@@ -78,43 +78,53 @@ func (b *Broker) hasSpace(n int64) bool {
 	return err == nil && free-n >= b.o.MinFree
 }
 
-// reopen begins another life of a partition that has failed, through recovery: what was durable is there again, of the rest a prefix or nothing.
-// The leader epoch rises, so that a reader can tell.
-func (p *Partition) reopen() error {
+// heal opens a partition that has failed: for the first time, or again.
+func (p *Partition) heal() error {
 	if err := p.b.enter(); err != nil {
 		return nil // the next Open recovers
 	}
 	defer p.b.leave()
+	err := p.reopen()
+	if p.life.Load() == nil && !p.t.Deleted() {
+		_, err = p.opened()
+	}
+	if errors.Is(err, kafka.ErrCorrupt) {
+		return nil // that does not pass
+	}
+	return err
+}
+
+// reopen begins another life of a partition that has failed, through recovery: what was durable is there again, of the rest a prefix or nothing.
+// The leader epoch rises, so that a reader can tell.
+func (p *Partition) reopen() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	old := p.life.Load()
-	if p.mu.closed || p.t.Deleted() || old.l.Err() == nil {
+	if old == nil || p.mu.closed || p.t.Deleted() || old.l.Err() == nil {
 		return nil
 	}
 	if err := p.b.raiseEpoch(); err != nil {
 		return err
 	}
-	f, err := p.open(old.l.Believed())
-	var lost *kafka.CorruptError
-	if err == nil {
-		// A disk that does not sync does not work.
-		if err := f.l.WaitDurable(context.Background(), f.EndOffset()); err != nil {
-			f.l.Abandon()
-			return err
-		}
-	} else if !errors.As(err, &lost) {
+	old.l.Settle()
+	f, err := p.open(old)
+	if lost := errors.Is(err, kafka.ErrCorrupt); lost {
+		p.mu.err = err
+		p.note(kafka.PartitionDamaged, err)
+	} else if err != nil {
+		return err
+	} else if err := f.l.Prove(); err != nil {
+		f.l.Abandon()
 		return err
 	}
 	old.l.Abandon() // not before: what is durable was read until now
-	p.named.forget()
 	p.life.Store(f)
 	p.better(kafka.PartitionFailed)
-	p.watchers.wake()
-	if err != nil { // that does not pass
-		p.mu.err = err
-		p.note(kafka.PartitionDamaged, err)
+	if f != nil && f.l.Err() != nil { // already, and unnoticed since the state was that
+		p.note(kafka.PartitionFailed, f.l.Err())
 	}
-	return nil
+	p.watchers.wake()
+	return err
 }
 
 // raiseEpoch begins another incarnation of the engine.

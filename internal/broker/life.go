@@ -16,8 +16,9 @@ import (
 // Life is a partition's log from one opening to the next. A partition that has failed and is opened again begins another one, whose end may lie before that of the last:
 // offsets, sequences and cursors of one life mean nothing in another, so whoever appends or reads holds on to a Life.
 type Life struct {
-	p *Partition
-	l *rlog.Log
+	p     *Partition
+	l     *rlog.Log
+	epoch int32 // leader epoch of what is appended in it
 	// begins are the log end offsets at which this life and those before it began, since the engine was opened.
 	begins []int64
 }
@@ -70,6 +71,15 @@ func (f *Life) NextSequence(producerID int64, epoch int16) int32 {
 	return f.l.NextSequence(producerID, epoch)
 }
 
+// DurableEnd is the offset up to which nothing can be lost any more.
+func (f *Life) DurableEnd() int64 { return f.l.DurableEnd() }
+
+// Err is why the life is at its end, matching kafka.ErrPartitionFailed, or nil.
+func (f *Life) Err() error { return f.l.Err() }
+
+// begin is the log end offset at which the life began.
+func (f *Life) begin() int64 { return f.begins[len(f.begins)-1] }
+
 // EndOffset is the log end offset.
 func (f *Life) EndOffset() int64 { return f.l.EndOffset() }
 
@@ -78,7 +88,7 @@ func (f *Life) NewCursor(offset int64) *rlog.Cursor { return f.l.NewCursor(offse
 
 // ReadError is what a reader of the life is told of an error of its cursor. Damage that he has found is the partition's state from then on.
 func (f *Life) ReadError(err error) error {
-	if errors.Is(err, kafka.ErrCorrupt) {
+	if errors.Is(err, kafka.ErrCorrupt) && f.p.life.Load() == f && f.l.Err() == nil {
 		f.p.note(kafka.PartitionDamaged, err)
 	}
 	if err = kafka.Storage(f.explain(err)); errors.Is(err, kafka.ErrStorage) {

@@ -177,16 +177,16 @@ func (n *Name) Append(s *State, epoch int16, b batch.Batch, sequence int64) (rlo
 
 // namedState returns the state of a name, reading it from its checkpoint and the records behind that the first time.
 func (p *Partition) namedState(name string, id int64) (*State, error) {
-	p.named.Lock()
-	defer p.named.Unlock()
-	if st := p.named.byName[name]; st != nil {
-		return st, nil
-	}
 	f, err := p.opened()
 	if err != nil {
 		return nil, err
 	}
 	l := f.l
+	p.named.Lock()
+	defer p.named.Unlock()
+	if st := p.named.byName[name]; st != nil && st.f == f {
+		return st, nil
+	}
 	cp, err := p.b.meta.Sequence(p.id, name)
 	if err != nil {
 		return nil, err
@@ -253,13 +253,6 @@ func (ns *namedStates) snapshot(f *Life) []savedState {
 		st.Unlock()
 	}
 	return out
-}
-
-// forget lets go of the states of a life that has ended.
-func (ns *namedStates) forget() {
-	ns.Lock()
-	defer ns.Unlock()
-	clear(ns.byName)
 }
 
 // saveNamed checkpoints states that the log is durable for.

@@ -26,10 +26,7 @@ type Partition struct {
 	watchers watchers
 	state    atomic.Int32 // kafka.PartitionState; changed with health locked
 	refused  atomic.Int64 // bytes of the batch for which there was no space
-	health   struct {
-		sync.Mutex
-		health
-	}
+	health   health
 
 	mu struct {
 		sync.Mutex
@@ -89,11 +86,14 @@ func (p *Partition) opened() (*Life, error) {
 	}
 	p.better(kafka.PartitionFailed) // it could not be opened before
 	p.life.Store(f)
+	if f.l.DurableEnd() < f.l.EndOffset() { // recovered, and not synced yet
+		p.b.flush.add(p, true)
+	}
 	return f, nil
 }
 
-// open opens the log; see rlog.Options.Believe.
-func (p *Partition) open(believe *int64) (*Life, error) {
+// open opens the log. The life before it, if there was one, knows better than meta what is durable, and what of the rest is to be believed.
+func (p *Partition) open(last *Life) (*Life, error) {
 	b := p.b
 	st, err := b.meta.Partition(p.id)
 	if err != nil {
@@ -113,7 +113,6 @@ func (p *Partition) open(believe *int64) (*Life, error) {
 		LogStart:       st.LogStart,
 		Dirty:          st.Dirty,
 		RecoveryPoint:  st.RecoveryPoint,
-		Believe:        believe,
 		Epoch:          b.epoch.Load(),
 		SegmentBytes:   p.t.config.SegmentBytes,
 		SegmentAge:     p.t.config.SegmentAge,
@@ -122,6 +121,12 @@ func (p *Partition) open(believe *int64) (*Life, error) {
 		MinFree:        b.o.MinFree,
 		Syncs:          b.syncs,
 		Advanced:       p.watchers.wake,
+	}
+	f := &Life{p: p, epoch: o.Epoch}
+	if last != nil {
+		o.Believe = last.l.Believed()
+		o.RecoveryPoint = max(o.RecoveryPoint, last.l.DurableEnd())
+		f.begins = last.begins
 	}
 	l, err := rlog.Open(o)
 	if errors.Is(err, rlog.ErrStray) {
@@ -133,10 +138,7 @@ func (p *Partition) open(believe *int64) (*Life, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Life{p: p, l: l}
-	if last := p.life.Load(); last != nil {
-		f.begins = last.begins
-	}
+	f.l = l
 	f.begins = append(f.begins, l.EndOffset())
 	return f, nil
 }

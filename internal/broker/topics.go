@@ -229,6 +229,9 @@ func (b *Broker) DeleteTopic(name string) error {
 	if err != nil {
 		return err
 	}
+	if err := b.meta.Err(); err != nil {
+		return err // nothing has happened yet
+	}
 	info := t.info
 	info.Partitions = len(t.Partitions())
 	info.State = meta.Deleting

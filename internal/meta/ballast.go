@@ -2,6 +2,7 @@ package meta
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"path"
 	"sync"
@@ -30,12 +31,17 @@ func (b *ballast) fill() error {
 	if b.mu.held {
 		return nil
 	}
-	_, total, err := b.fs.Free(path.Dir(b.name))
+	free, total, err := b.fs.Free(path.Dir(b.name))
 	if err != nil {
 		return err
 	}
 	if total >= vfs.Unlimited {
 		return nil
+	}
+	size := min(ballastMax, total/16)
+	if free < 2*size {
+		// To try would take from the store, for a moment, what is left.
+		return fmt.Errorf("%w: %d bytes are free, %d are to be held back", vfs.ErrNoSpace, free, size)
 	}
 	f, err := b.fs.Create(b.name, 0)
 	if errors.Is(err, fs.ErrExist) {
@@ -44,7 +50,7 @@ func (b *ballast) fill() error {
 	if err != nil {
 		return err
 	}
-	err = f.Reserve(min(ballastMax, total/16))
+	err = f.Reserve(size)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return errors.Join(err, b.fs.Remove(b.name))
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -159,4 +160,30 @@ func failAt(at int, forever bool, reason error, steps int) (err error) {
 		return fmt.Errorf("reopened: %w", err)
 	}
 	return s.Close()
+}
+
+// F2: two operations that meet a full disk at the same moment both get of what was held back.
+func TestTwoMeetAFullDisk(t *testing.T) {
+	sim := vfs.NewSim(13)
+	sim.SetFree(1 << 20)
+	b := ballast{fs: sim, name: "/BALLAST"}
+	check(t, b.fill())
+	g := &guard{FS: sim.Pebble(), full: func() { b.release() }, failed: func(error) {}}
+	var met, done sync.WaitGroup
+	met.Add(2)
+	for range 2 {
+		done.Go(func() {
+			tries := 0
+			_ = g.change(func() error {
+				if tries++; tries > 1 {
+					return nil
+				}
+				met.Done()
+				met.Wait()
+				return syscall.ENOSPC
+			})
+		})
+	}
+	done.Wait()
+	check(t, g.err())
 }

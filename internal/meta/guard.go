@@ -24,7 +24,7 @@ import (
 // A full disk is not a failure yet: full may give something back, and then the operation is tried once more. A sync is never tried again.
 type guard struct {
 	pebblevfs.FS
-	full   func() bool // gives space back and reports whether there was any to give
+	full   func()      // gives space back, if there is any to give
 	failed func(error) // called once, with the first failure
 	frozen atomic.Pointer[error]
 }
@@ -50,7 +50,8 @@ func (g *guard) change(op func() error) error {
 		return nil
 	}
 	err := op()
-	if err != nil && vfs.IsNoSpace(err) && g.full() {
+	if err != nil && vfs.IsNoSpace(err) {
+		g.full() // another operation may have been the one that got it
 		err = op()
 	}
 	return g.judge(err)

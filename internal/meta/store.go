@@ -140,12 +140,10 @@ func (s *Store) trouble() {
 }
 
 // giveSpace is what the guard does about a full disk.
-func (s *Store) giveSpace() bool {
-	given := s.ballast.release()
-	if given {
+func (s *Store) giveSpace() {
+	if s.ballast.release() {
 		s.trouble()
 	}
-	return given
 }
 
 // Err is why the store cannot be used, matching kafka.ErrMetaFailed, or nil.
