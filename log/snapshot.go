@@ -19,12 +19,15 @@ import (
 //	+-------------+-----------+-----------+----------------------------------+
 //	| for each entry: n i8, then n older batches of 24 bytes, oldest first   |
 //	+------------------------------------------------------------------------+
+//	| owner: topic id, 22 characters; partition i32; offset i64              |
+//	+------------------------------------------------------------------------+
 //
 //	entry: producer id i64, epoch i16, last sequence i32, last offset i64, offset delta i32, timestamp i64,
 //	       coordinator epoch i32 (-1), first offset of the open transaction i64 (-1: none)
 //	older: last sequence i32, last offset i64, offset delta i32, timestamp i64
 //
-// The checksum covers everything behind it. A snapshot that does not check is deleted: it only saves time.
+// The checksum covers everything behind it. A snapshot that does not check, or is not the one that its place and name say, is deleted: it
+// only saves time. Kafka's own have no owner.
 const (
 	snapshotVersion = 1
 	snapshotHeader  = 10

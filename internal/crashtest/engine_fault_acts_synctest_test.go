@@ -51,6 +51,11 @@ func (x *engineFaultRun) send(ctx context.Context, p stream.Producer, rec *ledge
 		Topic: rec.tp.Topic, Partition: rec.tp.Partition, Value: ledgerValue(rec.id), Sequence: sequence, Acks: acks,
 	})
 	x.led.answered(rec, rc, err)
+	if sequence != 0 && errors.Is(err, stream.ErrPartitionFailed) && !errors.Is(err, stream.ErrOutcomeUnknown) {
+		// An earlier record of the name may have been lost with its partition: to ask is to give it up.
+		_, err = p.LastSequence(ctx, rec.tp)
+		return x.told("last sequence", err)
+	}
 	return x.told("produce", err)
 }
 

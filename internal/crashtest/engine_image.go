@@ -417,6 +417,7 @@ func (w *engineWant) receipt(tp stream.TopicPartition, offset int64, acks stream
 
 // ack records a receipt.
 func (w *engineWant) ack(tp stream.TopicPartition, rc stream.Receipt) {
+	w.Epoch, w.Used = max(w.Epoch, rc.LeaderEpoch), true
 	if rc.Acks == stream.AcksNone {
 		return
 	}
@@ -425,7 +426,6 @@ func (w *engineWant) ack(tp stream.TopicPartition, rc stream.Receipt) {
 	if rc.Acks == stream.AcksSynced {
 		p.Synced = max(p.Synced, rc.Offset+1)
 	}
-	w.Epoch, w.Used = max(w.Epoch, rc.LeaderEpoch), true
 }
 
 // produce sends one record without a name.
