@@ -245,3 +245,58 @@ func TestRollWithoutCheckpoints(t *testing.T) {
 	}
 	l.Abandon()
 }
+
+// A8: segments that rolled while the store was down are durable: damage in one is reported, and those behind it are read.
+func TestDamageInASegmentBehindAStaleRecoveryPoint(t *testing.T) {
+	e := memEnv(t)
+	e.opts = func(o *Options) { o.Checkpoints = noCheckpoints{e.cp} }
+	l := e.open()
+	for range 10 {
+		mustAppend(t, l, one(strings.Repeat("x", 20<<10)))
+	}
+	f := *l.segments.Load().find(0).file.Load()
+	if _, err := f.WriteAt([]byte{0xff, 0xff}, 20<<10+200); err != nil {
+		t.Fatal(err)
+	}
+	l.Abandon()
+	e.opts = nil
+	e.epoch++
+	l = e.open()
+	defer l.Abandon()
+	if end := l.EndOffset(); end != 10 {
+		t.Fatalf("end %d", end)
+	}
+	c := l.NewCursor(1)
+	defer c.Close()
+	var damage *kafka.CorruptError
+	if _, err := c.Next(10); !errors.As(err, &damage) || damage.From != 1 || damage.To != 2 {
+		t.Fatal(err)
+	}
+	c.MoveTo(2)
+	for c.Offset() < 10 {
+		if _, err := c.Next(10); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A2: the next life does not believe what a failed sync has left, also if something else failed first.
+func TestBelievedIfSomethingElseFailedFirst(t *testing.T) {
+	e, h := hooked(t)
+	l := e.open()
+	mustAppend(t, l, one("0"))
+	wait(t, l)
+	mustAppend(t, l, one("1"))
+	h.sync = func() error {
+		_ = l.fail(errors.New("a store"))
+		return syscall.EIO
+	}
+	if err := l.WaitDurable(context.Background(), 2); err == nil {
+		t.Fatal("synced")
+	}
+	l.Settle()
+	if end := l.Believed(); end == nil || *end != 1 {
+		t.Fatalf("believed up to %v", end)
+	}
+	l.Abandon()
+}

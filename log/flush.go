@@ -3,6 +3,7 @@ package rlog
 import (
 	"context"
 	"fmt"
+	"path"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -156,6 +157,9 @@ func (l *Log) Prove() error {
 	defer l.mu.Unlock()
 	if s := l.segments.Load().active; s != nil {
 		return l.syncAlone(*s.file.Load())
+	}
+	if err := l.o.FS.SyncDir(path.Dir(l.o.Dir)); err != nil {
+		return l.fail(err)
 	}
 	return nil
 }

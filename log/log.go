@@ -101,7 +101,9 @@ type Log struct {
 	// into a new segment.
 	segments atomic.Pointer[row]
 	failure  atomic.Pointer[failure]
-	closing  atomic.Bool // readers write no index files any more
+	// syncFailed: also if it was not the first failure.
+	syncFailed atomic.Bool
+	closing    atomic.Bool // readers write no index files any more
 
 	// point is the recovery point that Checkpoints have; taken after mu.
 	point struct {
@@ -122,10 +124,7 @@ type Log struct {
 	flush flush
 }
 
-type failure struct {
-	err    error
-	synced bool // it is a sync that failed
-}
+type failure struct{ err error }
 
 // row is an immutable snapshot of the segments, ordered by base offset.
 type row struct {
@@ -174,29 +173,32 @@ func (l *Log) Err() error {
 }
 
 // fail finishes the log. The first reason stays.
-func (l *Log) fail(err error) error { return l.finish(err, false) }
-
-// failSync is fail for a sync of the log itself.
-func (l *Log) failSync(err error) error { return l.finish(err, true) }
-
-func (l *Log) finish(err error, synced bool) error {
+func (l *Log) fail(err error) error {
 	err = fmt.Errorf("%s: %w: %w", l.o.TopicPartition, kafka.ErrPartitionFailed, err)
-	if l.failure.CompareAndSwap(nil, &failure{err, synced}) && l.o.Events.Failed != nil {
+	if l.failure.CompareAndSwap(nil, &failure{err}) && l.o.Events.Failed != nil {
 		l.o.Events.Failed(l.o.TopicPartition, err)
 	}
 	return l.Err()
 }
 
-// Settle waits for the append that may be under way in a log that has failed: none begins behind it.
+// failSync is fail for a sync of the log itself.
+func (l *Log) failSync(err error) error {
+	l.syncFailed.Store(true)
+	return l.fail(err)
+}
+
+// Settle waits for the append and for the sync that may be under way in a log that has failed: none begins behind them.
 func (l *Log) Settle() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.flush.running <- struct{}{}
+	<-l.flush.running
 }
 
 // Believed is the end of what a log that has failed may be opened with in the same process, nil for all of it. After a failed sync it is the durable end: pages behind it
 // that somebody has mapped stay in memory, look clean and are not what the disk has, also after they have been written and synced again.
 func (l *Log) Believed() *int64 {
-	if f := l.failure.Load(); f != nil && f.synced {
+	if l.syncFailed.Load() {
 		end := l.durable.Load()
 		return &end
 	}

@@ -68,12 +68,17 @@ func (c *consumer) autoCommit(ctx context.Context) error {
 		if ctx.Err() != nil || errors.Is(err, kafka.ErrClosed) {
 			return err
 		}
-		c.e.o.Logger.Warn("partition is left out of an automatic commit", "group", c.c.Group, "partition", o.Partition.TopicPartition(), "error", err)
+		c.leftOut(o.Partition.TopicPartition(), err)
 	}
 	if len(good) == 0 {
 		return nil
 	}
 	return c.commit(ctx, good)
+}
+
+// leftOut says that an automatic commit goes on without a partition: its own reader will hear of the reason.
+func (c *consumer) leftOut(tp TopicPartition, err error) {
+	c.e.o.Logger.Warn("partition is left out of an automatic commit", "group", c.c.Group, "partition", tp, "error", err)
 }
 
 // automatic returns what an automatic commit covers of a track; c.mu is held.
@@ -82,9 +87,13 @@ func (c *consumer) automatic(t *track) (o broker.Commit, due bool, err error) {
 		return o, false, nil
 	}
 	if err := c.enterLife(t); err != nil {
-		return o, false, err
+		if passing(err) || errors.Is(err, kafka.ErrClosed) {
+			return o, false, err
+		}
+		c.leftOut(t.tp, err)
+		return o, false, nil
 	}
-	o = broker.Commit{Partition: t.p, Offset: t.position, LeaderEpoch: t.epoch}
+	o = broker.Commit{Partition: t.p, Offset: t.position, LeaderEpoch: t.epoch, Life: t.life}
 	if c.mu.body == t {
 		o.Offset--
 	}
@@ -140,7 +149,7 @@ func (c *consumer) Commit(ctx context.Context) error {
 			c.mu.Unlock()
 			return err
 		}
-		cs = append(cs, broker.Commit{Partition: t.p, Offset: t.position, LeaderEpoch: t.epoch})
+		cs = append(cs, broker.Commit{Partition: t.p, Offset: t.position, LeaderEpoch: t.epoch, Life: t.life})
 	}
 	c.mu.Unlock()
 	return c.commit(ctx, cs)
@@ -151,11 +160,25 @@ func (c *consumer) CommitRecords(ctx context.Context, rs ...Record) error {
 	for i := range rs {
 		r := &rs[i]
 		tp := TopicPartition{Topic: r.Topic, Partition: r.Partition}
+		if c.isLost(r) {
+			return fmt.Errorf("%s: %w: the partition has failed since, and lost the record at offset %d", tp, kafka.ErrOffsetOutOfRange, r.Offset)
+		}
 		if at, ok := o[tp]; !ok || r.Offset+1 > at.Offset {
 			o[tp] = OffsetMetadata{Offset: r.Offset + 1, LeaderEpoch: r.LeaderEpoch}
 		}
 	}
 	return c.CommitOffsets(ctx, o)
+}
+
+// isLost reports whether a record was handed over by this consumer and has been lost since.
+func (c *consumer) isLost(r *Record) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.mu.byTP[TopicPartition{Topic: r.Topic, Partition: r.Partition}]
+	if t == nil || t.position < 0 || c.enterLife(t) != nil {
+		return false // what is wrong shows when the offset is committed
+	}
+	return r.Offset >= t.lost.from && r.Offset < t.lost.to && r.LeaderEpoch < t.life.Epoch()
 }
 
 func (c *consumer) CommitOffsets(ctx context.Context, o Offsets) error {

@@ -178,6 +178,9 @@ func (p *producer) open(ln *lane) error {
 	if p.name == nil {
 		return nil
 	}
+	if err := ln.mu.life.Err(); err != nil {
+		return err // what it remembers, the disk may not have
+	}
 	ln.mu.state.Lock()
 	if _, err := p.name.Live(p.epoch); err != nil {
 		ln.mu.state.Unlock()
@@ -198,8 +201,9 @@ func (p *producer) enterLife(ln *lane, life *broker.Life) error {
 	}
 	if st != nil {
 		st.Lock()
-		ln.findLost(st.Last())
+		last := st.Last()
 		st.Unlock()
+		ln.findLost(last)
 	}
 	ln.mu.life, ln.mu.state = life, st
 	ln.mu.sequence = life.NextSequence(p.id, p.epoch)
@@ -232,9 +236,17 @@ func (ln *lane) remember(first, last, upto int64) {
 // findLost finds the first record that was sent and that another life of the partition does not have: last is the greatest sequence that it has. It is missed, like one that
 // was never written.
 func (ln *lane) findLost(last int64) {
+	err := fmt.Errorf("%s: %w", ln.p.TopicPartition(), kafka.ErrPartitionFailed)
+	if st := ln.mu.state; st != nil {
+		st.Lock()
+		if st.Last() > last { // also what an earlier instance has sent, and this one knows of
+			ln.mu.missed.note(st.Last(), err)
+		}
+		st.Unlock()
+	}
 	for _, s := range ln.mu.unsynced {
 		if s.last > last {
-			ln.mu.missed.note(max(s.first, last+1), fmt.Errorf("%s: %w", ln.p.TopicPartition(), kafka.ErrPartitionFailed))
+			ln.mu.missed.note(max(s.first, last+1), err)
 			break
 		}
 	}

@@ -93,11 +93,14 @@ func (c *consumer) poll(ctx context.Context, dst []Record) (int, error) {
 	if len(dst) == 0 {
 		return 0, nil
 	}
-	if n, err := c.collect(dst); n > 0 || err != nil || c.c.MaxWait < 0 {
+	if n, err := c.collect(dst); n > 0 || err != nil && !passing(err) || c.c.MaxWait < 0 {
 		return n, err
 	}
 	return c.await(ctx, dst)
 }
+
+// passing reports whether err is one of the store of all partitions, which comes back by itself: a poll waits for that as for records.
+func passing(err error) bool { return errors.Is(err, kafka.ErrMetaFailed) }
 
 // collect takes what is there now from the partitions in turn.
 func (c *consumer) collect(dst []Record) (int, error) {
@@ -113,6 +116,7 @@ func (c *consumer) collect(dst []Record) (int, error) {
 		return 0, kafka.ErrNoSubscription
 	}
 	n, room := 0, c.c.MaxBytes
+	var later error // of partitions that could not be looked at, if there is nothing in the others
 	c.runs = c.runs[:0]
 	for i := range tracks {
 		k := (c.mu.turn + i) % len(tracks)
@@ -122,6 +126,10 @@ func (c *consumer) collect(dst []Record) (int, error) {
 		m, err := c.fillOrReset(tracks[k], dst[n:], &room, n == 0)
 		n += m
 		c.runs = append(c.runs, run{tracks[k], tracks[k].seeks, m})
+		if passing(err) && m == 0 {
+			later = err
+			continue
+		}
 		if err != nil && n == 0 {
 			return 0, err
 		}
@@ -134,6 +142,9 @@ func (c *consumer) collect(dst []Record) (int, error) {
 			}
 			break
 		}
+	}
+	if n == 0 {
+		return 0, later
 	}
 	return n, nil
 }
@@ -154,8 +165,8 @@ func (c *consumer) fillOrReset(t *track, dst []Record, room *int, first bool) (n
 		return n, err
 	}
 	t.leave()
-	if errors.Is(err, kafka.ErrMetaFailed) {
-		return 0, err // the store of all partitions, which comes back by itself
+	if passing(err) {
+		return 0, err
 	}
 	if !first {
 		return 0, err // other partitions' records come first: the next poll meets the error again
@@ -174,9 +185,10 @@ func (c *consumer) await(ctx context.Context, dst []Record) (int, error) {
 	for {
 		watched := c.watch()
 		n, err := c.collect(dst)
-		if n == 0 && err == nil {
+		if n == 0 && (err == nil || passing(err)) {
 			select {
 			case <-c.waiter.C:
+				err = nil
 			case <-ctx.Done():
 				err = ctx.Err()
 			}
@@ -187,7 +199,7 @@ func (c *consumer) await(ctx context.Context, dst []Record) (int, error) {
 		if n > 0 || err != nil {
 			return n, err
 		}
-		if n, err := c.collect(dst); n > 0 || err != nil || !time.Now().Before(deadline) {
+		if n, err := c.collect(dst); n > 0 || err != nil && !passing(err) || !time.Now().Before(deadline) {
 			return n, err
 		}
 	}

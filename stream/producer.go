@@ -193,9 +193,6 @@ func (p *producer) LastSequence(ctx context.Context, tp TopicPartition) (int64, 
 		return 0, err
 	}
 	defer p.done(ln)
-	if err := ln.mu.life.Err(); err != nil {
-		return 0, err // what it remembers, the disk may not have
-	}
 	ln.mu.missed = missed{}
 	return ln.mu.state.Last(), nil
 }

@@ -34,6 +34,8 @@ type track struct {
 	batch batch.Batch // the batch that is being handed over; nil: none
 	it    batch.Iter
 	kept  batch.Batch // batch, if it is a copy; kept for the next one
+	// lost are the offsets that were handed over and are of other records now, since the partition failed.
+	lost struct{ from, to int64 }
 	// doubt: the file has changed under a reader, so each batch is checked before it is decoded too, and the cursor says what is wrong.
 	doubt bool
 }
@@ -54,6 +56,7 @@ func (t *track) seek(offset int64) {
 	t.moveTo(offset, -1)
 	t.failure = nil
 	t.seeks++
+	t.life = nil // the position is the caller's, of no life until something is read there
 }
 
 // handOver makes everything read the caller's.
@@ -138,10 +141,14 @@ func (c *consumer) fill(t *track, dst []Record, room *int, first bool) (n int, e
 		}
 		at, epoch, left, b := t.next, t.nextEpoch, *room, t.batch
 		k, err := c.decode(t, dst[n:], room, first && n == 0)
-		if err == nil && !c.c.Borrow && !t.confirm(b) {
+		if !c.c.Borrow && !t.confirm(b) {
+			again := err == nil || !t.doubt
 			t.leave()
 			t.next, t.nextEpoch, *room, t.doubt = at, epoch, left, true
-			continue
+			if again {
+				continue
+			}
+			return n, t.life.ReadError(err)
 		}
 		n += k
 		if err != nil {
@@ -162,6 +169,7 @@ func (c *consumer) enterLife(t *track) error {
 	if t.life != nil {
 		if kept := life.KeptSince(t.life); t.position > kept {
 			c.e.b.Clamped(c.c.Group, t.tp, t.position, kept)
+			t.lost.from, t.lost.to = kept, t.position
 			t.moveTo(kept, -1)
 			t.seeks++ // what a loop has fetched and not yielded is gone too
 		} else if t.next > kept {
@@ -169,7 +177,7 @@ func (c *consumer) enterLife(t *track) error {
 			t.seeks++
 		}
 	}
-	t.life = life
+	t.life, t.doubt = life, false
 	return nil
 }
 

@@ -54,7 +54,7 @@ type Commit struct {
 	Offset      int64 // of the next record to be read
 	LeaderEpoch int32 // of the record before, -1 if it is not known
 	Metadata    string
-	life        *Life // that it was checked against
+	Life        *Life // in which the offset was read; nil: the one that the partition is in
 }
 
 // MaxMetadata is the greatest length of an offset's metadata in bytes (offset.metadata.max.bytes).
@@ -109,27 +109,40 @@ func WaitDurable(ctx context.Context, cs []Commit) []error {
 	return errs
 }
 
-func (c *Commit) waitDurable(ctx context.Context) error {
-	f := c.life
-	if f == nil {
-		var err error
-		if f, err = c.Partition.Life(); err != nil {
-			return err
-		}
-	}
-	return f.WaitDurable(ctx, c.Offset)
-}
-
-func (c *Commit) check() (err error) {
-	if c.life, err = c.Partition.Life(); err != nil {
+// enter finds the life that the commit is of.
+func (c *Commit) enter() error {
+	f, err := c.Partition.Life()
+	if err != nil {
 		return err
 	}
-	switch end := c.life.EndOffset(); {
-	case c.Offset < 0 || c.Offset > end:
+	if c.Life == nil {
+		c.Life = f
+	}
+	if c.Life != f {
+		return fmt.Errorf("%s: %w, and has been opened again", c.Partition.tp, kafka.ErrPartitionFailed)
+	}
+	return nil
+}
+
+func (c *Commit) waitDurable(ctx context.Context) error {
+	if err := c.enter(); err != nil {
+		return err
+	}
+	return c.Life.WaitDurable(ctx, c.Offset)
+}
+
+func (c *Commit) check() error {
+	bound := c.Life != nil
+	if err := c.enter(); err != nil {
+		return err
+	}
+	end := c.Life.EndOffset()
+	if c.Offset < 0 || c.Offset > end {
 		return fmt.Errorf("%s: %w: offset %d, the log ends at %d", c.Partition.tp, kafka.ErrOffsetOutOfRange, c.Offset, end)
-	case c.LeaderEpoch >= 0 && c.LeaderEpoch < c.life.epoch && c.Offset > c.life.begin():
-		// The partition has failed since, and other records stand there now.
-		return fmt.Errorf("%s: %w: offset %d of epoch %d, which ended at %d", c.Partition.tp, kafka.ErrOffsetOutOfRange, c.Offset, c.LeaderEpoch, c.life.begin())
+	}
+	// Epoch 0 is what those say who do not know it.
+	if kept := c.Life.keptOf(c.LeaderEpoch); !bound && c.LeaderEpoch > 0 && c.Offset > kept {
+		return fmt.Errorf("%s: %w: offset %d of epoch %d, of which %d is the end", c.Partition.tp, kafka.ErrOffsetOutOfRange, c.Offset, c.LeaderEpoch, kept)
 	}
 	if len(c.Metadata) > MaxMetadata {
 		return fmt.Errorf("%s: %w: metadata of %d bytes, the limit is %d", c.Partition.tp, kafka.ErrInvalidConfig, len(c.Metadata), MaxMetadata)

@@ -88,7 +88,8 @@ func (p *Partition) heal() error {
 	if p.life.Load() == nil && !p.t.Deleted() {
 		_, err = p.opened()
 	}
-	if errors.Is(err, kafka.ErrCorrupt) {
+	var lost *kafka.CorruptError
+	if errors.As(err, &lost) {
 		return nil // that does not pass
 	}
 	return err
@@ -108,7 +109,8 @@ func (p *Partition) reopen() error {
 	}
 	old.l.Settle()
 	f, err := p.open(old)
-	if lost := errors.Is(err, kafka.ErrCorrupt); lost {
+	var lost *kafka.CorruptError
+	if errors.As(err, &lost) {
 		p.mu.err = err
 		p.note(kafka.PartitionDamaged, err)
 	} else if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 
@@ -19,14 +20,20 @@ type Life struct {
 	p     *Partition
 	l     *rlog.Log
 	epoch int32 // leader epoch of what is appended in it
-	// begins are the log end offsets at which this life and those before it began, since the engine was opened.
-	begins []int64
+	// begins says where this life and those before it began, since the engine was opened.
+	begins []begin
+}
+
+// begin is where a life began: its leader epoch, and the log end offset then.
+type begin struct {
+	epoch  int32
+	offset int64
 }
 
 // KeptSince is the offset up to which the log is what it was in an earlier life: what was read behind it may be gone, and other records stand in its place.
 // The lives are different ones.
 func (f *Life) KeptSince(old *Life) int64 {
-	return slices.Min(f.begins[len(old.begins):])
+	return leastOffset(f.begins[len(old.begins):])
 }
 
 // Append appends a sealed batch; see rlog.Log.Append. It is synced in the background; WaitDurable waits for that.
@@ -77,8 +84,25 @@ func (f *Life) DurableEnd() int64 { return f.l.DurableEnd() }
 // Err is why the life is at its end, matching kafka.ErrPartitionFailed, or nil.
 func (f *Life) Err() error { return f.l.Err() }
 
-// begin is the log end offset at which the life began.
-func (f *Life) begin() int64 { return f.begins[len(f.begins)-1] }
+// Epoch is the leader epoch of what is appended in this life.
+func (f *Life) Epoch() int32 { return f.epoch }
+
+// keptOf is the offset up to which records of a leader epoch can be in the log: where a later one has begun.
+func (f *Life) keptOf(epoch int32) int64 {
+	i := slices.IndexFunc(f.begins, func(b begin) bool { return b.epoch > epoch })
+	if i < 0 {
+		return math.MaxInt64
+	}
+	return leastOffset(f.begins[i:])
+}
+
+func leastOffset(bs []begin) int64 {
+	least := int64(math.MaxInt64)
+	for _, b := range bs {
+		least = min(least, b.offset)
+	}
+	return least
+}
 
 // EndOffset is the log end offset.
 func (f *Life) EndOffset() int64 { return f.l.EndOffset() }

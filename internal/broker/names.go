@@ -184,6 +184,9 @@ func (p *Partition) namedState(name string, id int64) (*State, error) {
 	l := f.l
 	p.named.Lock()
 	defer p.named.Unlock()
+	if p.life.Load() != f {
+		return nil, f.explain(kafka.ErrClosed) // it has been opened again meanwhile
+	}
 	if st := p.named.byName[name]; st != nil && st.f == f {
 		return st, nil
 	}

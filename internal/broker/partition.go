@@ -139,7 +139,7 @@ func (p *Partition) open(last *Life) (*Life, error) {
 		return nil, err
 	}
 	f.l = l
-	f.begins = append(f.begins, l.EndOffset())
+	f.begins = append(f.begins, begin{o.Epoch, l.EndOffset()})
 	return f, nil
 }
 

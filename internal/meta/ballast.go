@@ -39,7 +39,11 @@ func (b *ballast) fill() error {
 		return nil
 	}
 	size := min(ballastMax, total/16)
-	if free < 2*size {
+	have := int64(0)
+	if info, err := b.fs.Stat(b.name); err == nil {
+		have = info.Size // the last process has left it
+	}
+	if have < size && free+have < 2*size {
 		// To try would take from the store, for a moment, what is left.
 		return fmt.Errorf("%w: %d bytes are free, %d are to be held back", vfs.ErrNoSpace, free, size)
 	}

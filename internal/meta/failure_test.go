@@ -187,3 +187,16 @@ func TestTwoMeetAFullDisk(t *testing.T) {
 	done.Wait()
 	check(t, g.err())
 }
+
+// F2: space that the last process held back serves the next one when the disk is full as it opens.
+func TestBallastOfTheLastProcess(t *testing.T) {
+	sim := vfs.NewSim(14)
+	sim.SetFree(64 << 20)
+	s := open(t, sim)
+	check(t, s.SetName("n", Name{1, 1}))
+	check(t, s.Close())
+	sim.SetFree(0)
+	s = open(t, sim)
+	check(t, s.SetName("n", Name{1, 2}))
+	check(t, s.Close())
+}
