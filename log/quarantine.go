@@ -51,7 +51,7 @@ func (l *Log) quarantine(f vfs.File, offset, pos, size int64) (string, error) {
 		}
 		size -= n
 	}
-	name := l.quarantineName(offset, ".tail")
+	name := l.quarantineName(offset)
 	out, err := createEmpty(l.o.FS, name) // it is there if recovery was cut short before
 	if err != nil {
 		return "", err
