@@ -42,9 +42,9 @@
 //
 // # Recovery of a partition that was not closed in order
 //
-//  1. All segments but the last are left alone: they were synced before it was made. In it batches are read in order from the recovery point on, from the disk and not from
-//     what a failed sync may have left in the page cache; the log ends at the first one that is not whole: its length, checksum and offset must be right.
-//  2. Bytes behind that end that are not zero are copied to the quarantine, synced.
+//  1. Segments below the recovery point are left alone. From it on batches are read in order, from the disk and not from what a failed sync
+//     may have left in the page cache; the log ends at the first one that is not whole: its length, checksum and offset must be right.
+//  2. Bytes behind that end that are not zero are copied to the quarantine, synced; segments behind it are moved there.
 //  3. If there was such a tail, the last segment is cut to the end and synced, so that nothing behind it can come back.
 //     Without one nothing is synced: what was found behind the recovery point waits for that like what is appended, also in
 //     Close, and the durable end is where it surely was.

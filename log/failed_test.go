@@ -220,64 +220,47 @@ func TestWaitDurableBeyondTheEnd(t *testing.T) {
 	}
 }
 
-// noCheckpoints is a store that has failed.
-type noCheckpoints struct{ *checkpoints }
-
-func (noCheckpoints) SetRecoveryPoint(int64, bool) error { return kafka.ErrMetaFailed }
-
-// F4: segments roll while the metadata store is down, and what they hold is found by the next opening.
-func TestRollWithoutCheckpoints(t *testing.T) {
-	e := memEnv(t)
-	e.opts = func(o *Options) { o.Checkpoints = noCheckpoints{e.cp} }
-	l := e.open()
-	for range 10 {
-		mustAppend(t, l, one(strings.Repeat("x", 20<<10)))
-	}
-	if n := l.segments.Load().tree.Len(); n < 3 {
-		t.Fatalf("%d segments", n)
-	}
-	l.Abandon()
-	e.opts = nil
-	e.epoch++
-	l = e.open()
-	if end := l.EndOffset(); end != 10 {
-		t.Fatalf("end %d", end)
-	}
-	l.Abandon()
+// moody is a store that fails while it is down.
+type moody struct {
+	*checkpoints
+	down *bool
 }
 
-// A8: segments that rolled while the store was down are durable: damage in one is reported, and those behind it are read.
-func TestDamageInASegmentBehindAStaleRecoveryPoint(t *testing.T) {
-	e := memEnv(t)
-	e.opts = func(o *Options) { o.Checkpoints = noCheckpoints{e.cp} }
+func (m *moody) SetRecoveryPoint(offset int64, sync bool) error {
+	if *m.down {
+		return kafka.ErrMetaFailed
+	}
+	return m.checkpoints.SetRecoveryPoint(offset, sync)
+}
+
+// F4: a segment does not roll while the metadata store is down, and is sealed once however often that is tried; it rolls when the store works.
+func TestRollWithoutCheckpoints(t *testing.T) {
+	e, h := hooked(t)
+	down := true
+	e.opts = func(o *Options) { o.Checkpoints = &moody{e.cp, &down} }
 	l := e.open()
-	for range 10 {
-		mustAppend(t, l, one(strings.Repeat("x", 20<<10)))
+	syncs := 0
+	h.sync = func() error {
+		syncs++
+		return nil
 	}
-	f := *l.segments.Load().find(0).file.Load()
-	if _, err := f.WriteAt([]byte{0xff, 0xff}, 20<<10+200); err != nil {
-		t.Fatal(err)
-	}
-	l.Abandon()
-	e.opts = nil
-	e.epoch++
-	l = e.open()
-	defer l.Abandon()
-	if end := l.EndOffset(); end != 10 {
-		t.Fatalf("end %d", end)
-	}
-	c := l.NewCursor(1)
-	defer c.Close()
-	var damage *kafka.CorruptError
-	if _, err := c.Next(10); !errors.As(err, &damage) || damage.From != 1 || damage.To != 2 {
-		t.Fatal(err)
-	}
-	c.MoveTo(2)
-	for c.Offset() < 10 {
-		if _, err := c.Next(10); err != nil {
+	big := one(strings.Repeat("x", 40<<10))
+	mustAppend(t, l, big)
+	for range 5 {
+		if _, err := l.Append(big); !errors.Is(err, kafka.ErrMetaFailed) {
 			t.Fatal(err)
 		}
 	}
+	if syncs != 1 {
+		t.Fatalf("%d syncs", syncs)
+	}
+	mustAppend(t, l, one("small"))
+	down = false
+	mustAppend(t, l, big)
+	if n := l.segments.Load().tree.Len(); n != 2 || l.DurableEnd() != 2 {
+		t.Fatalf("%d segments, durable end %d", n, l.DurableEnd())
+	}
+	e.close(l)
 }
 
 // A2: the next life does not believe what a failed sync has left, also if something else failed first.

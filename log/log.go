@@ -256,7 +256,7 @@ func (l *Log) Abandon() {
 }
 
 // quarantineName is unique for a recovery that is not repeated: the epoch rises with each.
-func (l *Log) quarantineName(offset int64) string {
-	rest := fmt.Sprintf(".epoch-%d.%0*d.tail", l.o.Epoch, digits, offset)
+func (l *Log) quarantineName(offset int64, suffix string) string {
+	rest := fmt.Sprintf(".epoch-%d.%0*d%s", l.o.Epoch, digits, offset, suffix)
 	return path.Join(l.o.Quarantine, vfs.FitName(l.o.TopicPartition.String(), rest))
 }

@@ -9,23 +9,38 @@ import (
 	"github.com/runnelmq/runnel/internal/vfs"
 )
 
-// cut takes what lies behind the end of the log, in its last segment, to the quarantine; the file is trimmed and synced before anything can be appended, so that stale bytes
-// never come back.
-func (l *Log) cut(s *segment) error {
+// cut ends the log at the end of s. If anything but zeros lies behind it, that is taken to the quarantine, and the file is trimmed and synced before anything can be
+// appended, so that stale bytes never come back. later are the bases of segments behind s.
+func (l *Log) cut(s *segment, tail bool, later []int64) error {
 	f := *s.file.Load()
 	end, pos, size := l.end.Load(), s.written.Load(), f.Size()
-	to, err := l.quarantine(f, end, pos, size)
-	if err != nil && (l.o.Believe == nil || !vfs.IsNoSpace(err)) {
-		return err // but a disk that fails because it is full is not kept from working by what it has lost
+	if tail {
+		to, err := l.quarantine(f, end, pos, size)
+		if err != nil && (l.o.Believe == nil || !vfs.IsNoSpace(err)) {
+			return err // but a disk that fails because it is full is not kept from working by what it has lost
+		}
+		if !sabotage.On(sabotage.KeepTail) {
+			if err := f.Truncate(pos); err != nil {
+				return err
+			}
+			s.reserved = pos
+		}
+		if l.o.Events.TailCut != nil {
+			l.o.Events.TailCut(l.o.TopicPartition, end, s.name(suffixLog), pos, size-pos, to)
+		}
 	}
-	if !sabotage.On(sabotage.KeepTail) {
-		if err := f.Truncate(pos); err != nil {
+	for _, base := range later {
+		if err := l.moveAway(base, end); err != nil {
 			return err
 		}
-		s.reserved = pos
 	}
-	if l.o.Events.TailCut != nil {
-		l.o.Events.TailCut(l.o.TopicPartition, end, s.name(suffixLog), pos, size-pos, to)
+	if len(later) > 0 {
+		if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
+			return err
+		}
+	}
+	if !tail && len(later) == 0 {
+		return nil
 	}
 	if err := l.syncFile(f); err != nil {
 		return err
@@ -51,7 +66,7 @@ func (l *Log) quarantine(f vfs.File, offset, pos, size int64) (string, error) {
 		}
 		size -= n
 	}
-	name := l.quarantineName(offset)
+	name := l.quarantineName(offset, ".tail")
 	out, err := createEmpty(l.o.FS, name) // it is there if recovery was cut short before
 	if err != nil {
 		return "", err
@@ -90,6 +105,42 @@ func copyRange(dst, src vfs.File, pos, size int64) error {
 			return err
 		}
 		at += int64(len(b))
+	}
+	return nil
+}
+
+// moveAway takes a segment behind the log's end out of the directory; one without bytes is deleted.
+func (l *Log) moveAway(base, end int64) error {
+	name := fileName(l.o.Dir, base, suffixLog)
+	f, err := l.o.FS.OpenRead(name)
+	if err != nil {
+		return err
+	}
+	size := f.Size()
+	dirty, err := nonZero(f, 0, size)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	for _, suffix := range []string{suffixIndex, suffixTimeIndex} {
+		if err := removeFile(l.o.FS, fileName(l.o.Dir, base, suffix)); err != nil {
+			return err
+		}
+	}
+	if !dirty {
+		return l.o.FS.Remove(name)
+	}
+	if err := l.makeQuarantine(); err != nil {
+		return err
+	}
+	to := l.quarantineName(base, suffixLog)
+	if err := l.o.FS.Rename(name, to); err != nil {
+		return err
+	}
+	if err := l.o.FS.SyncDir(l.o.Quarantine); err != nil {
+		return err
+	}
+	if l.o.Events.TailCut != nil {
+		l.o.Events.TailCut(l.o.TopicPartition, end, name, 0, size, to)
 	}
 	return nil
 }

@@ -89,12 +89,14 @@ func (l *Log) load(c contents) error {
 		}
 		return l.loadProducers(c.snapshots)
 	}
-	// A segment is made after all before it have been synced.
-	last := c.bases[len(c.bases)-1]
-	rp = max(rp, last)
-	l.o.RecoveryPoint = rp
+	l.end.Store(c.bases[0])
+	// The segment that holds the recovery point, or the last one below it.
+	k, found := slices.BinarySearch(c.bases, rp)
+	if !found {
+		k = max(k-1, 0)
+	}
 	r := newRow()
-	for _, base := range c.bases[:len(c.bases)-1] {
+	for _, base := range c.bases[:k] {
 		s := newSegment(l.o.Dir, base)
 		info, err := l.o.FS.Stat(s.name(suffixLog))
 		if err != nil {
@@ -104,24 +106,32 @@ func (l *Log) load(c contents) error {
 		s.sealedSize.Store(info.Size)
 		r = r.with(s)
 	}
-	s := newSegment(l.o.Dir, last)
-	l.segments.Store(r.with(s))
-	l.end.Store(last)
-	tail, err := l.scan(s)
-	if err != nil {
-		return err
-	}
-	if l.end.Load() < rp {
-		return l.lost(s, l.end.Load(), s.written.Load())
-	}
-	if tail {
-		if err := l.cut(s); err != nil {
+	l.segments.Store(r)
+	for i := k; i < len(c.bases); i++ {
+		s := newSegment(l.o.Dir, c.bases[i])
+		l.segments.Store(l.segments.Load().with(s))
+		more := i+1 < len(c.bases)
+		tail, err := l.scan(s)
+		if err != nil {
 			return err
 		}
+		if more && !tail && c.bases[i+1] == l.end.Load() {
+			s.closeTimes()
+			s.sealedSize.Store(s.written.Load())
+			continue
+		}
+		if l.end.Load() < rp {
+			return l.lost(s, l.end.Load(), s.written.Load())
+		}
+		if err := l.cut(s, tail, c.bases[i+1:]); err != nil {
+			return err
+		}
+		break
 	}
 	if l.o.Dirty {
-		// What was found behind the recovery point may be in the page cache only, and waits for a sync like what is appended.
-		storeMax(&l.durable, rp)
+		// What was found behind the recovery point may be in the page cache only, and waits for a sync like what is appended. Sealed segments were synced before the one behind
+		// them was made.
+		storeMax(&l.durable, max(min(rp, l.end.Load()), l.segments.Load().active.base))
 	} else {
 		l.durable.Store(l.end.Load())
 	}

@@ -16,8 +16,9 @@ func (l *Log) roll(old *segment, size int64) (*segment, error) {
 		if err := l.seal(old); err != nil {
 			return nil, err
 		}
-		// Without it recovery reads more, and no less is kept: the next flush makes up for it.
-		_ = l.checkpoint(end, true)
+		if err := l.checkpoint(end, true); err != nil {
+			return nil, err
+		}
 	}
 	s := newSegment(l.o.Dir, end)
 	f, err := l.o.FS.Create(s.name(suffixLog), max(l.o.SegmentBytes, size))
@@ -44,6 +45,9 @@ func (l *Log) roll(old *segment, size int64) (*segment, error) {
 func (l *Log) seal(s *segment) error {
 	f := *s.file.Load()
 	end := s.written.Load()
+	if s.sealedAt == end {
+		return nil // an earlier roll got this far
+	}
 	if s.reserved != end {
 		if err := f.Truncate(end); err != nil {
 			return l.storage(err)
@@ -62,6 +66,7 @@ func (l *Log) seal(s *segment) error {
 	if err := l.writeSnapshot(snapshot{next, l.mu.producers.encode(l.owner(next))}, true); err != nil {
 		return l.storage(err)
 	}
+	s.sealedAt = end
 	return nil
 }
 

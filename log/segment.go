@@ -33,6 +33,7 @@ type segment struct {
 
 	// Only the writer touches these.
 	reserved  int64 // bytes reserved in the file
+	sealedAt  int64 // size at which it was last sealed, -1: never
 	unindexed int64 // bytes since the last index entry
 	firstTime int64 // max timestamp of the first batch, for the segment's age
 	maxTime   index.TimeEntry
@@ -50,6 +51,7 @@ func newSegment(dir string, base int64) *segment {
 	s := &segment{dir: dir, base: base}
 	s.refs.Store(1)
 	s.sealedSize.Store(-1)
+	s.sealedAt = -1
 	s.maxTime = index.TimeEntry{Timestamp: -1, Offset: base}
 	s.firstTime = -1
 	return s

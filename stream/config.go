@@ -49,7 +49,7 @@ type Events struct {
 	// PartitionState: a partition's state has changed; err is why, nil with PartitionOK. See Admin.Health.
 	PartitionState func(tp TopicPartition, s PartitionState, err error)
 	// MetaFailed: a storage error has stopped the metadata store. Until MetaRecovered whatever needs it is ErrMetaFailed: commits, changes of topics, first appends, new
-	// producers. Appends and reads go on. The engine opens the store again by itself when the disk works.
+	// segments, new producers. Other appends and reads go on. The engine opens the store again by itself when the disk works.
 	MetaFailed    func(err error)
 	MetaRecovered func()
 	// StrayDirectory: a partition directory that belongs to no topic has been renamed.

@@ -32,6 +32,7 @@ type ledgerRecord struct {
 	offset int64 // -1 if it is not known
 	fails  int   // of the partition before the record was sent
 	again  bool  // it was sent more than once: its place among others is not known
+	doubt  bool  // an earlier answer left it open
 }
 
 // A faultLedger is what some clients were told of an engine whose disk fails now and then. Partitions that fail may lose what was
@@ -110,8 +111,8 @@ func (l *faultLedger) answered(r *ledgerRecord, rc stream.Receipt, err error) {
 	case err == nil:
 		r.fate, r.offset, r.acks = fateKept, rc.Offset, rc.Acks // a duplicate's offset is not known
 	case errors.Is(err, stream.ErrOutcomeUnknown):
-		r.fate = fatePending
-	case r.fate == fatePending:
+		r.fate, r.doubt = fatePending, true
+	case r.fate == fatePending && !r.doubt:
 		r.fate = fateFailed
 	}
 }
