@@ -21,9 +21,20 @@ type Cursor struct {
 	due  int64 // base offset of that batch, -1 if it is not known
 	w    walker
 
-	// Verify has the checksum of every batch checked each time that it is read, and not once since the log was opened: somebody may have truncated the file since.
-	Verify bool
+	Check Checking
 }
+
+// Checking says when the checksum of a batch is checked.
+type Checking int8
+
+const (
+	// CheckOnce: when it is first read since the log was opened.
+	CheckOnce Checking = iota
+	// CheckAlways: each time, since somebody may have truncated the file.
+	CheckAlways
+	// CheckLater: by the cursor's user. Until then nothing of the batch is to be believed but its length and place.
+	CheckLater
+)
 
 // NewCursor returns a cursor at offset. Whether the offset exists shows at Next.
 func (l *Log) NewCursor(offset int64) *Cursor { return &Cursor{l: l, next: offset} }
@@ -53,7 +64,7 @@ func (c *Cursor) leave() {
 // File is the file that the bytes of the last batch lie in, for vfs.Catch.
 func (c *Cursor) File() vfs.File { return c.w.f }
 
-// Next returns the next batch below the offset limit, with its checksum verified (see Verify), and moves behind it: the batch that holds the wanted
+// Next returns the next batch below the offset limit, with its checksum verified (see Check), and moves behind it: the batch that holds the wanted
 // offset (its first records may lie before), or the first behind it. At limit, or at the log end if that is lower, it returns
 // nil and no error.
 //
@@ -190,20 +201,23 @@ func (c *Cursor) read(limit int64) (b batch.Batch, err error) {
 	}
 }
 
-// check returns the batch at the cursor, with its checksum checked by somebody since the log was opened.
+// check returns the batch at the cursor, with its checksum checked as Check says.
 func (c *Cursor) check() (batch.Batch, error) {
-	if c.Verify || !c.s.checked.has(c.pos) {
-		b, err := c.w.whole(c.pos)
-		if err == nil {
-			c.s.checked.add(c.pos, int64(len(b)))
+	if c.Check != CheckAlways {
+		h, n, err := c.w.header(c.pos)
+		if err != nil {
+			return nil, err
 		}
-		return b, err
+		// What is passed over on the way to the wanted offset is checked here: its user does not see it.
+		if c.s.checked.has(c.pos) || c.Check == CheckLater && h.LastOffset() >= c.next {
+			return c.w.bytes(c.pos, n)
+		}
 	}
-	_, n, err := c.w.header(c.pos)
-	if err != nil {
-		return nil, err
+	b, err := c.w.whole(c.pos)
+	if err == nil {
+		c.s.checked.add(c.pos, int64(len(b)))
 	}
-	return c.w.bytes(c.pos, n)
+	return b, err
 }
 
 // believe checks what the checksum does not cover.

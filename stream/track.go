@@ -190,11 +190,22 @@ func (c *consumer) nextBatch(t *track) error {
 	for t.next != limit {
 		if t.cur == nil {
 			t.cur = t.life.NewCursor(t.next)
-			t.cur.Verify = t.doubt
+			switch {
+			case t.doubt:
+				t.cur.Check = rlog.CheckAlways
+			case !c.c.Borrow:
+				t.cur.Check = rlog.CheckLater // see confirm
+			}
 		}
 		b, err := t.cur.Next(limit)
 		if err != nil || b == nil {
 			return t.life.ReadError(err)
+		}
+		if b.Control() && t.cur.Check == rlog.CheckLater {
+			// No record of it is decoded and confirmed: it is checked before it is passed over.
+			t.leave()
+			t.doubt = true
+			continue
 		}
 		if err := t.take(b); err != nil || t.batch != nil {
 			return err
@@ -258,7 +269,7 @@ func (c *consumer) decode(t *track, dst []Record, room *int, first bool) (n int,
 	return n, nil
 }
 
-// confirm checks a batch after records of it have been copied: they are the caller's for ever and have to be right, and somebody may have truncated the file at any moment
+// confirm checks a batch after records of it have been copied, and not before: they are the caller's for ever and have to be right, and somebody may have truncated the file at any moment
 // until now. If later polls hand over the rest of it, that is copied first.
 func (t *track) confirm(b batch.Batch) (ok bool) {
 	if len(t.kept) > 0 && &b[0] == &t.kept[0] {
