@@ -56,3 +56,25 @@ func TestFailingReadsWhileOpening(t *testing.T) {
 	}
 	t.Logf("%d of the readings fail Open", failed)
 }
+
+// A store that is opened and closed again and again, or ends without a close, is compacted: what it consists of does not grow.
+func TestManyLives(t *testing.T) {
+	for _, orderly := range []bool{true, false} {
+		sim := vfs.NewSim(15)
+		most := 0
+		for life := range 150 {
+			s := open(t, sim)
+			check(t, s.SetName("n", Name{int64(life), 1}))
+			most = max(most, int(s.life.db.Metrics().Levels[0].TablesCount))
+			next := sim
+			if !orderly {
+				next = sim.Crash()
+			}
+			check(t, s.Close())
+			sim = next
+		}
+		if most > 40 {
+			t.Errorf("closed in order %v: %d tables of level 0", orderly, most)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 // idle process would wake ten times a second.
 type scheduler struct {
 	pebble.CompactionScheduler
+	db     pebble.DBForCompaction
 	opened atomic.Bool
 }
 
@@ -19,7 +20,22 @@ func newScheduler() *scheduler {
 	return &scheduler{CompactionScheduler: pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest()}
 }
 
-func (s *scheduler) begin() { s.opened.Store(true) }
+// Register is called by pebble's Open.
+func (s *scheduler) Register(goroutines int, db pebble.DBForCompaction) {
+	s.db = db
+	s.CompactionScheduler.Register(goroutines, db)
+}
+
+// begin grants what was refused while the store was being opened: without that, a store that is opened and closed again and again is never compacted, until it takes no more writes.
+func (s *scheduler) begin() {
+	s.opened.Store(true)
+	if waiting, _ := s.db.GetWaitingCompaction(); !waiting {
+		return
+	}
+	if ok, grant := s.TrySchedule(); ok && !s.db.Schedule(grant) {
+		grant.Done()
+	}
+}
 
 // TrySchedule is asked before each compaction.
 func (s *scheduler) TrySchedule() (bool, pebble.CompactionGrantHandle) {
