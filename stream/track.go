@@ -201,14 +201,11 @@ func (c *consumer) nextBatch(t *track) error {
 		if err != nil || b == nil {
 			return t.life.ReadError(err)
 		}
-		if b.Control() && t.cur.Check == rlog.CheckLater {
-			// No record of it is decoded and confirmed: it is checked before it is passed over.
-			t.leave()
-			t.doubt = true
-			continue
-		}
 		if err := t.take(b); err != nil || t.batch != nil {
-			return err
+			return t.life.ReadError(err)
+		}
+		if t.doubt && t.cur.Check == rlog.CheckLater {
+			t.leave()
 		}
 	}
 	return nil
@@ -218,6 +215,10 @@ func (c *consumer) nextBatch(t *track) error {
 func (t *track) take(b batch.Batch) (err error) {
 	defer vfs.Catch(vfs.Arm(), t.cur.File(), &err)
 	if b.Control() {
+		if t.cur.Check == rlog.CheckLater {
+			t.doubt = true // no record of it is decoded and confirmed: it is checked before it is passed over
+			return nil
+		}
 		t.next = b.LastOffset() + 1
 		return nil
 	}
