@@ -62,7 +62,7 @@ func (l *Log) Append(b batch.Batch) (Appended, error) {
 		}
 		return Appended{}, kafka.OutcomeUnknown(l.fail(err))
 	}
-	s.note(b, pos, l.o.IndexInterval)
+	s.note(b, pos, l.settings.Load().IndexInterval)
 	l.mu.recent = l.mu.producers.noteOf(p, b)
 	s.written.Store(pos + int64(len(b)))
 	last := b.LastOffset()
@@ -122,21 +122,21 @@ func (l *Log) prepare(b batch.Batch) (*segment, error) {
 
 // full reports whether b belongs into a new segment.
 func (l *Log) full(s *segment, b batch.Batch) bool {
-	size := s.written.Load()
+	size, set := s.written.Load(), l.settings.Load()
 	if size == 0 {
 		return false
 	}
-	if size+int64(len(b)) > l.o.SegmentBytes {
+	if size+int64(len(b)) > set.SegmentBytes {
 		return true
 	}
 	if l.end.Load()+int64(b.LastOffsetDelta())-s.base > math.MaxInt32 {
 		return true
 	}
-	if b.MaxTimestamp()-s.firstTime > l.o.SegmentAge.Milliseconds() {
+	if b.MaxTimestamp()-s.firstTime > set.SegmentAge.Milliseconds() {
 		return true
 	}
 	x := s.indexes.Load()
-	return x.offsets.Full(l.o.IndexBytes) || x.times.Full(l.o.IndexBytes)
+	return x.offsets.Full(set.IndexBytes) || x.times.Full(set.IndexBytes)
 }
 
 // begin makes the log ready for the first append since it was opened.
@@ -212,7 +212,7 @@ func (l *Log) reserve(s *segment, size int64) error {
 		return nil
 	}
 	step := min(max(s.reserved, reserveMin), reserveMax)
-	want := min(s.reserved+step, max(l.o.SegmentBytes, size))
+	want := min(s.reserved+step, max(l.settings.Load().SegmentBytes, size))
 	want = max(want, size)
 	if err := l.reserveTo(s, want); err != nil {
 		// The step may have been too much where the batch alone still fits.

@@ -9,6 +9,9 @@ import (
 	"github.com/runnelmq/runnel/internal/vfs"
 )
 
+// errMoved says that a segment has been taken out of the row, or that the log is closed.
+var errMoved = errors.New("segment was taken away")
+
 var errMissing = errors.New("the segment ends before its last offset")
 
 // Cursor reads a log's batches in order. It takes no lock and holds a reference to the segment that it stands in. A
@@ -88,7 +91,18 @@ func (c *Cursor) Next(limit int64) (batch.Batch, error) {
 		}
 		return nil, nil
 	}
+	if c.next < c.l.start.Load() {
+		c.leave()
+		return nil, c.outOfRange(limit)
+	}
 	b, err := c.step(limit)
+	for errors.Is(err, errMoved) {
+		c.leave()
+		if c.l.closing.Load() {
+			return nil, c.l.closedErr()
+		}
+		b, err = c.step(limit)
+	}
 	if err != nil {
 		c.leave()
 		if ferr := c.l.Err(); ferr != nil && c.next >= c.l.durable.Load() {
@@ -114,19 +128,27 @@ func (c *Cursor) step(limit int64) (b batch.Batch, err error) {
 			return nil, err
 		}
 	}
-	for c.atSegmentEnd() {
-		s := c.l.segments.Load().after(c.s.base)
-		if s == nil {
-			return nil, nil
-		}
-		if s.base > c.next {
-			return nil, c.l.corrupt(c.s, c.next, s.base, c.pos, errMissing)
-		}
-		if err := c.stand(s); err != nil {
+	if c.atSegmentEnd() {
+		if err := c.leap(limit); err != nil {
 			return nil, err
 		}
 	}
 	return c.read(limit)
+}
+
+// leap goes from the end of a segment to the one that holds the wanted offset. Since the cursor entered it, the row may have got segments that begin elsewhere.
+func (c *Cursor) leap(limit int64) error {
+	r := c.l.segments.Load()
+	s := r.find(c.next)
+	if s != nil && s.base == c.next {
+		return c.stand(s)
+	}
+	if s == nil || s != c.s {
+		c.leave()
+		return c.enter(limit)
+	}
+	n := r.after(s.base)
+	return c.l.corrupt(s, c.next, n.base, c.pos, errMissing)
 }
 
 func (c *Cursor) atSegmentEnd() bool {
@@ -136,9 +158,6 @@ func (c *Cursor) atSegmentEnd() bool {
 
 // enter stands in the segment that holds the wanted offset, at a batch that is not behind it.
 func (c *Cursor) enter(limit int64) (err error) {
-	if c.next < c.l.start.Load() {
-		return c.outOfRange(limit)
-	}
 	r := c.l.segments.Load()
 	s := r.find(c.next)
 	if s == nil {
@@ -155,12 +174,15 @@ func (c *Cursor) enter(limit int64) (err error) {
 // stand goes to the start of s.
 func (c *Cursor) stand(s *segment) error {
 	if !s.acquire() {
-		return fmt.Errorf("%s: %w", c.l.o.TopicPartition, kafka.ErrClosed)
+		return errMoved
 	}
 	c.leave()
 	c.s, c.pos, c.due = s, 0, s.base
 	f, err := s.open(c.l.o.FS)
 	if err != nil {
+		if !c.l.segments.Load().has(s) {
+			return errMoved
+		}
 		return err
 	}
 	c.w.f, c.w.limit = f, s.written.Load()
@@ -173,10 +195,7 @@ func (c *Cursor) read(limit int64) (b batch.Batch, err error) {
 	defer vfs.Catch(vfs.Arm(), c.w.f, &err)
 	for {
 		if c.pos >= c.w.limit {
-			if n := c.l.segments.Load().after(c.s.base); n != nil {
-				limit = min(limit, n.base)
-			}
-			return nil, c.l.corrupt(c.s, c.next, limit, c.pos, errMissing)
+			return nil, c.l.corrupt(c.s, c.next, min(limit, c.s.end(limit)), c.pos, errMissing)
 		}
 		b, err := c.check()
 		if err == nil {
@@ -235,10 +254,7 @@ func (c *Cursor) passOver(reason error) error {
 	if c.due >= 0 {
 		from = c.due
 	}
-	end := c.l.end.Load()
-	if n := c.l.segments.Load().after(c.s.base); n != nil {
-		end = n.base
-	}
+	end := c.s.end(c.l.end.Load())
 	at, base, err := c.w.resync(c.pos, from+1, end)
 	if err != nil {
 		return err

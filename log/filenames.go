@@ -13,6 +13,8 @@ const (
 	suffixIndex     = ".index"
 	suffixTimeIndex = ".timeindex"
 	suffixSnapshot  = ".snapshot"
+	suffixCleaned   = ".log.cleaned" // being written by compaction
+	suffixSwap      = ".log.swap"    // whole, and about to take the place of the segments whose offsets it has
 	fileMetadata    = "partition.metadata"
 )
 

@@ -81,8 +81,10 @@ func (l *Log) closedError(upto int64) error {
 	if l.durable.Load() >= upto {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", l.o.TopicPartition, kafka.ErrClosed)
+	return l.closedErr()
 }
+
+func (l *Log) closedErr() error { return fmt.Errorf("%s: %w", l.o.TopicPartition, kafka.ErrClosed) }
 
 // stop lets the leaders that have begun end, and no other begin.
 func (fl *flush) stop() {
@@ -136,7 +138,7 @@ func (l *Log) sync(target int64) error {
 	}
 	s := l.segments.Load().active
 	if !s.acquire() {
-		return fmt.Errorf("%s: %w", l.o.TopicPartition, kafka.ErrClosed)
+		return l.closedErr()
 	}
 	defer s.release()
 	if !sabotage.On(sabotage.NoSync) {
@@ -229,7 +231,7 @@ func (l *Log) saveHints(snap snapshot) error {
 	defer l.mu.Unlock()
 	s := l.segments.Load().active
 	if l.mu.closed {
-		return fmt.Errorf("%s: %w", l.o.TopicPartition, kafka.ErrClosed)
+		return l.closedErr()
 	}
 	if s == nil {
 		return nil

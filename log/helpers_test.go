@@ -26,6 +26,8 @@ type checkpoints struct {
 	dirty         bool
 	recoveryPoint int64
 	epochs        map[int32]int64
+	logStart      int64
+	cleaned       int64
 }
 
 func (c *checkpoints) MarkDirty(epoch int32, start int64) error {
@@ -41,6 +43,16 @@ func (c *checkpoints) MarkDirty(epoch int32, start int64) error {
 
 func (c *checkpoints) SetRecoveryPoint(offset int64, _ bool) error {
 	c.recoveryPoint = offset
+	return nil
+}
+
+func (c *checkpoints) SetLogStart(offset int64) error {
+	c.logStart = offset
+	return nil
+}
+
+func (c *checkpoints) SetCleaned(offset int64) error {
+	c.cleaned = offset
 	return nil
 }
 
@@ -89,7 +101,7 @@ func (e *env) options() Options {
 		FS: e.fs, Dir: path.Join(e.dir, "topics", "t-0"), Quarantine: path.Join(e.dir, "quarantine"),
 		TopicPartition: testTP, TopicID: "AAAAAAAAAAAAAAAAAAAAAA", Checkpoints: e.cp,
 		Dirty: e.cp.dirty, RecoveryPoint: e.cp.recoveryPoint, Epoch: e.epoch,
-		SegmentBytes: 64 << 10,
+		Settings: Settings{SegmentBytes: 64 << 10}, LogStart: e.cp.logStart, Cleaned: e.cp.cleaned,
 		Events: Events{
 			TailCut: func(_ kafka.TopicPartition, end int64, file string, pos, n int64, q string) {
 				e.cuts = append(e.cuts, fmt.Sprintf("end %d pos %d bytes %d", end, pos, n))

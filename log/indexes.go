@@ -27,7 +27,7 @@ func (l *Log) loaded(s *segment, f vfs.File) (*indexes, error) {
 	if err == nil {
 		var end int64
 		end, err = completeTimes(f, x, s.written.Load())
-		if n := l.segments.Load().after(s.base); err == nil && n != nil && end != n.base {
+		if err == nil && s.sealedSize.Load() >= 0 && end != s.next {
 			err = errRefuted
 		}
 	}
@@ -60,14 +60,14 @@ func (l *Log) rebuilt(s *segment, f vfs.File, refuted *indexes) (*indexes, error
 	return x, nil
 }
 
-// rebuild makes the indexes of a segment from its batches. Damaged stretches have no entries.
+// rebuild makes the indexes of a segment, whose mu is held, from its batches. Damaged stretches have no entries.
 func (l *Log) rebuild(s *segment, f vfs.File, reason error) (*indexes, error) {
 	t := newSegment(s.dir, s.base)
 	t.indexes.Store(&indexes{offsets: index.NewOffsets(s.base), times: index.NewTimes(s.base)})
 	limit := s.written.Load()
 	end := s.base
 	missed, err := walk(f, 0, s.base, limit, func(b batch.Batch, pos int64) bool {
-		t.note(b, pos, l.o.IndexInterval)
+		t.note(b, pos, l.settings.Load().IndexInterval)
 		end = b.LastOffset() + 1
 		return true
 	})
@@ -75,12 +75,12 @@ func (l *Log) rebuild(s *segment, f vfs.File, reason error) (*indexes, error) {
 		return nil, err
 	}
 	x := t.indexes.Load()
-	n := l.segments.Load().after(s.base)
-	x.holes = missed || n != nil && end != n.base
-	if s.sealedSize.Load() >= 0 {
+	sealed := s.sealedSize.Load() >= 0
+	x.holes = missed || sealed && end != s.next
+	if sealed {
 		t.closeTimes()
 	}
-	if !l.closing.Load() {
+	if !l.closing.Load() && !s.mu.retired {
 		if err := t.writeIndexes(l.o.FS, false); err != nil {
 			// Hints: without the files the next Open does this again.
 			reason = errors.Join(reason, err)

@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/btree"
-
 	"github.com/runnelmq/runnel/index"
 	"github.com/runnelmq/runnel/internal/kafka"
 	"github.com/runnelmq/runnel/internal/vfs"
@@ -30,6 +28,10 @@ type Checkpoints interface {
 	MarkDirty(epoch int32, start int64) error
 	// SetRecoveryPoint records that the log is durable up to offset; with sync, durably.
 	SetRecoveryPoint(offset int64, sync bool) error
+	// SetLogStart durably records the log start offset.
+	SetLogStart(offset int64) error
+	// SetCleaned records that the log is compacted up to offset. It need not be durable.
+	SetCleaned(offset int64) error
 }
 
 // Events reports what a log did that its owner should know. A nil func is skipped. They are called with locks held: they must
@@ -38,6 +40,8 @@ type Events struct {
 	// TailCut: recovery found the log's end at offset end, in file at pos, and took the n bytes behind it, which were not all zero,
 	// out of the way, to the file quarantine.
 	TailCut func(tp kafka.TopicPartition, end int64, file string, pos, n int64, quarantine string)
+	// Quarantined: recovery has moved this file, which cannot be used, to the quarantine.
+	Quarantined func(tp kafka.TopicPartition, file, to string, reason error)
 	// IndexRebuilt: an index of the segment with this base offset was missing or wrong and has been made anew.
 	IndexRebuilt func(tp kafka.TopicPartition, base int64, reason error)
 	// Failed: a storage error has finished the log.
@@ -55,6 +59,7 @@ type Options struct {
 	Events         Events
 
 	LogStart      int64 // log start offset
+	Cleaned       int64 // compacted up to here
 	Dirty         bool  // appended to since it was last closed in order: recover
 	RecoveryPoint int64 // durable up to here when it was last known
 	Epoch         int32 // leader epoch of new batches
@@ -62,11 +67,8 @@ type Options struct {
 	// of the log that was open before in this process, and failed.
 	Believe *int64
 
-	SegmentBytes  int64
-	SegmentAge    time.Duration
-	IndexBytes    int
-	IndexInterval int64 // bytes of log between index entries (index.interval.bytes)
-	MinFree       int64 // bytes of the file system that appends leave free
+	Settings
+	MinFree int64 // bytes of the file system that appends leave free
 
 	// Syncs bounds the syncs that run at once; shared by the logs of an engine. nil: no bound.
 	Syncs chan struct{}
@@ -74,25 +76,38 @@ type Options struct {
 	Advanced func()
 }
 
-func (o *Options) defaults() {
-	if o.SegmentBytes == 0 {
-		o.SegmentBytes = DefaultSegmentBytes
-	}
-	o.SegmentBytes = min(o.SegmentBytes, MaxSegmentBytes)
-	if o.SegmentAge == 0 {
-		o.SegmentAge = DefaultSegmentAge
-	}
-	if o.IndexBytes == 0 {
-		o.IndexBytes = DefaultIndexBytes
-	}
-	if o.IndexInterval == 0 {
-		o.IndexInterval = index.Interval
-	}
+// Settings are what may change while the log is open: see Configure.
+type Settings struct {
+	SegmentBytes  int64         // size at which a segment is full
+	SegmentAge    time.Duration // between the first record of a segment and the first of the next
+	IndexBytes    int           // size at which an index, and with it its segment, is full
+	IndexInterval int64         // bytes of log between index entries (index.interval.bytes)
 }
+
+func (s Settings) orDefaults() *Settings {
+	if s.SegmentBytes == 0 {
+		s.SegmentBytes = DefaultSegmentBytes
+	}
+	s.SegmentBytes = min(s.SegmentBytes, MaxSegmentBytes)
+	if s.SegmentAge == 0 {
+		s.SegmentAge = DefaultSegmentAge
+	}
+	if s.IndexBytes == 0 {
+		s.IndexBytes = DefaultIndexBytes
+	}
+	if s.IndexInterval == 0 {
+		s.IndexInterval = index.Interval
+	}
+	return &s
+}
+
+// Configure changes the settings; the zero values mean the defaults. Segments that are there stay as they are.
+func (l *Log) Configure(s Settings) { l.settings.Store(s.orDefaults()) }
 
 // Log is one partition. All methods are safe for concurrent use.
 type Log struct {
-	o Options
+	o        Options
+	settings atomic.Pointer[Settings]
 
 	// end is the log end offset: the publication that readers trust. durable is the durable end.
 	end, durable atomic.Int64
@@ -100,7 +115,12 @@ type Log struct {
 	// segments is the immutable row of segments; the last one is the active one. Replaced under mu, before end moves
 	// into a new segment.
 	segments atomic.Pointer[row]
-	failure  atomic.Pointer[failure]
+	// cleaning is held by the one compaction; taken before shape.
+	cleaning sync.Mutex
+	cleaned  atomic.Int64 // compacted up to here
+	// shape is held while segments are taken out or swapped; taken before mu.
+	shape   sync.Mutex
+	failure atomic.Pointer[failure]
 	// syncFailed: also if it was not the first failure.
 	syncFailed atomic.Bool
 	closing    atomic.Bool // readers write no index files any more
@@ -120,40 +140,12 @@ type Log struct {
 		recent    *producer // of the last append: most follow one of their own
 		snapshot  int64     // position in the active segment at which a producer snapshot was last taken
 		extra     int64     // offset of the newest snapshot that is not at a segment's base, -1 if none: replaced by the next
+		unswept   bool      // there may be files of segments that were taken out of the row
 	}
 	flush flush
 }
 
 type failure struct{ err error }
-
-// row is an immutable snapshot of the segments, ordered by base offset.
-type row struct {
-	tree   *btree.BTreeG[*segment]
-	active *segment // nil before the first append
-}
-
-func newRow() *row {
-	return &row{tree: btree.NewG(8, func(a, b *segment) bool { return a.base < b.base })}
-}
-
-// with returns a row that also has s, as its active segment.
-func (r *row) with(s *segment) *row {
-	t := r.tree.Clone()
-	t.ReplaceOrInsert(s)
-	return &row{tree: t, active: s}
-}
-
-// find returns the segment that holds offset: the last whose base is not above it.
-func (r *row) find(offset int64) (s *segment) {
-	r.tree.DescendLessOrEqual(&segment{base: offset}, func(x *segment) bool { s = x; return false })
-	return s
-}
-
-// after returns the segment behind the one with this base offset, or nil.
-func (r *row) after(base int64) (s *segment) {
-	r.tree.AscendGreaterOrEqual(&segment{base: base + 1}, func(x *segment) bool { s = x; return false })
-	return s
-}
 
 // StartOffset is the log start offset: the first that can be read.
 func (l *Log) StartOffset() int64 { return l.start.Load() }
@@ -214,6 +206,8 @@ func (l *Log) corrupt(s *segment, from, to, pos int64, reason error) error {
 // the log needs no recovery: everything up to the returned offset is durable, and the caller may record that. Cursors must be closed before.
 func (l *Log) Close() (end int64, err error) {
 	defer l.flush.stop()
+	l.shape.Lock()
+	defer l.shape.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.closed {
@@ -245,6 +239,8 @@ func (l *Log) closeActive(s *segment) error {
 // and for tests.
 func (l *Log) Abandon() {
 	defer l.flush.stop()
+	l.shape.Lock()
+	defer l.shape.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.closed {

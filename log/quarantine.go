@@ -129,20 +129,26 @@ func (l *Log) moveAway(base, end int64) error {
 	if !dirty {
 		return l.o.FS.Remove(name)
 	}
-	if err := l.makeQuarantine(); err != nil {
-		return err
-	}
-	to := l.quarantineName(base, suffixLog)
-	if err := l.o.FS.Rename(name, to); err != nil {
-		return err
-	}
-	if err := l.o.FS.SyncDir(l.o.Quarantine); err != nil {
+	to, err := l.setAside(name, base)
+	if err != nil {
 		return err
 	}
 	if l.o.Events.TailCut != nil {
 		l.o.Events.TailCut(l.o.TopicPartition, end, name, 0, size, to)
 	}
 	return nil
+}
+
+// setAside moves a file of the partition to the quarantine and returns its name there. The partition's directory is not synced.
+func (l *Log) setAside(name string, offset int64) (to string, err error) {
+	if err := l.makeQuarantine(); err != nil {
+		return "", err
+	}
+	to = l.quarantineName(offset, suffixLog)
+	if err := l.o.FS.Rename(name, to); err != nil {
+		return "", err
+	}
+	return to, l.o.FS.SyncDir(l.o.Quarantine)
 }
 
 // nonZero reports whether any byte of f in [pos, size) is not zero.

@@ -22,11 +22,14 @@ var ErrStray = errors.New("directory belongs to another topic id")
 //
 // Errors: ErrStray; *kafka.CorruptError if the log ends below its recovery point; else those of the file system.
 func Open(o Options) (*Log, error) {
-	o.defaults()
 	l := &Log{o: o}
+	l.Configure(o.Settings)
 	l.mu.producers = producers{}
 	l.mu.extra = -1
-	l.point.at = o.RecoveryPoint
+	// What lies before the log start was durable when that was recorded.
+	l.o.RecoveryPoint = max(o.RecoveryPoint, o.LogStart)
+	l.point.at = l.o.RecoveryPoint
+	l.cleaned.Store(o.Cleaned)
 	l.flush.running = make(chan struct{}, 1)
 	l.segments.Store(newRow())
 	files, err := l.list()
@@ -42,9 +45,9 @@ func Open(o Options) (*Log, error) {
 
 // contents is what lies in a partition's directory.
 type contents struct {
-	exists    bool
 	bases     []int64 // of segments, rising
 	snapshots []int64 // rising
+	orphans   bool    // there may be files that belong to no segment
 }
 
 func (l *Log) list() (c contents, err error) {
@@ -55,7 +58,9 @@ func (l *Log) list() (c contents, err error) {
 	if err != nil {
 		return c, err
 	}
-	c.exists = true
+	if infos, err = l.settleSwaps(infos); err != nil {
+		return c, err
+	}
 	have, err := readFile(l.o.FS, path.Join(l.o.Dir, fileMetadata))
 	if err != nil {
 		return c, err
@@ -64,6 +69,7 @@ func (l *Log) list() (c contents, err error) {
 	if id, ok := parseMetadata(string(have)); ok && id != l.o.TopicID {
 		return c, fmt.Errorf("%s: %w", l.o.Dir, ErrStray)
 	}
+	var indexed []int64
 	for _, i := range infos {
 		offset, suffix, ok := parseName(i.Name)
 		switch {
@@ -72,10 +78,19 @@ func (l *Log) list() (c contents, err error) {
 			c.bases = append(c.bases, offset)
 		case suffix == suffixSnapshot:
 			c.snapshots = append(c.snapshots, offset)
+		default:
+			indexed = append(indexed, offset)
 		}
 	}
 	slices.Sort(c.bases)
 	slices.Sort(c.snapshots)
+	// Segments before the log start that are still there: their removal was cut short.
+	old := 0
+	for old+1 < len(c.bases) && c.bases[old+1] <= l.o.LogStart {
+		old++
+	}
+	c.bases = c.bases[old:]
+	c.orphans = old > 0 || slices.ContainsFunc(indexed, func(base int64) bool { return !slices.Contains(c.bases, base) })
 	return c, nil
 }
 
@@ -96,14 +111,14 @@ func (l *Log) load(c contents) error {
 		k = max(k-1, 0)
 	}
 	r := newRow()
-	for _, base := range c.bases[:k] {
+	for i, base := range c.bases[:k] {
 		s := newSegment(l.o.Dir, base)
 		info, err := l.o.FS.Stat(s.name(suffixLog))
 		if err != nil {
 			return err
 		}
 		s.written.Store(info.Size)
-		s.sealedSize.Store(info.Size)
+		s.seal(c.bases[i+1])
 		r = r.with(s)
 	}
 	l.segments.Store(r)
@@ -117,7 +132,7 @@ func (l *Log) load(c contents) error {
 		}
 		if more && !tail && c.bases[i+1] == l.end.Load() {
 			s.closeTimes()
-			s.sealedSize.Store(s.written.Load())
+			s.seal(l.end.Load())
 			continue
 		}
 		if l.end.Load() < rp {
@@ -135,6 +150,10 @@ func (l *Log) load(c contents) error {
 	} else {
 		l.durable.Store(l.end.Load())
 	}
+	l.mu.unswept = c.orphans
+	if err := l.sweep(); err != nil {
+		return err
+	}
 	return l.loadProducers(c.snapshots)
 }
 
@@ -151,7 +170,7 @@ func (l *Log) scan(s *segment) (tail bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	f, err := l.o.FS.Open(name, max(l.o.SegmentBytes, info.Size))
+	f, err := l.o.FS.Open(name, max(l.settings.Load().SegmentBytes, info.Size))
 	if err != nil {
 		return false, err
 	}
@@ -196,7 +215,7 @@ func (l *Log) readOn(s *segment, f vfs.File, pos, next, size int64) (_, _ int64,
 		}
 		if err == nil && b.BaseOffset() == next {
 			next = b.LastOffset() + 1
-			s.note(b, pos, l.o.IndexInterval)
+			s.note(b, pos, l.settings.Load().IndexInterval)
 			pos += int64(len(b))
 			continue
 		}
@@ -317,10 +336,7 @@ func (l *Log) loadProducers(snapshots []int64) error {
 // replay notes the producers of the batches of one segment from offset on and returns the first offset behind the
 // segment. What damage hides is not known.
 func (l *Log) replay(s *segment, offset int64) (next int64, err error) {
-	next = l.end.Load()
-	if n := l.segments.Load().after(s.base); n != nil {
-		next = n.base
-	}
+	next = s.end(l.end.Load())
 	f, err := s.open(l.o.FS)
 	if err != nil {
 		return 0, err

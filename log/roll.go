@@ -21,7 +21,7 @@ func (l *Log) roll(old *segment, size int64) (*segment, error) {
 		}
 	}
 	s := newSegment(l.o.Dir, end)
-	f, err := l.o.FS.Create(s.name(suffixLog), max(l.o.SegmentBytes, size))
+	f, err := l.o.FS.Create(s.name(suffixLog), max(l.settings.Load().SegmentBytes, size))
 	if err != nil {
 		return nil, l.storage(err)
 	}
@@ -35,7 +35,7 @@ func (l *Log) roll(old *segment, size int64) (*segment, error) {
 	}
 	l.mu.snapshot = 0
 	if old != nil {
-		old.sealedSize.Store(old.written.Load())
+		old.seal(end)
 	}
 	l.segments.Store(l.segments.Load().with(s))
 	return s, nil

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/runnelmq/runnel/index"
+	"github.com/runnelmq/runnel/internal/sabotage"
 	"github.com/runnelmq/runnel/internal/vfs"
 )
 
@@ -19,6 +20,8 @@ type segment struct {
 	// sealedSize is the number of bytes of a sealed segment, -1 while it is active. It is set before the log end moves into the next
 	// segment: a reader that loads the log end first and then sees -1 knows that everything below that end lies in this file.
 	sealedSize atomic.Int64
+	// next is the base offset of the segment behind a sealed one; set before sealedSize. The row may say otherwise of a segment that is not in it any more.
+	next int64
 	// written is the position behind the last published batch; stored before the log end.
 	written atomic.Int64
 	indexes atomic.Pointer[indexes]
@@ -27,7 +30,8 @@ type segment struct {
 	// refs counts the log's own reference and one for every reader; the last release closes the file.
 	refs atomic.Int64
 	mu   struct {
-		sync.Mutex // opening and loading
+		sync.Mutex      // opening and loading
+		retired    bool // no longer in the row: its names belong to others
 	}
 	file atomic.Pointer[vfs.File]
 
@@ -37,6 +41,8 @@ type segment struct {
 	unindexed int64 // bytes since the last index entry
 	firstTime int64 // max timestamp of the first batch, for the segment's age
 	maxTime   index.TimeEntry
+	damaged   bool                         // compaction has found it so; guarded by Log.cleaning
+	seen      int64                        // when Retain first saw it active, in ms; 0: never
 	saved     struct{ offsets, times int } // entries in the index files
 }
 
@@ -70,6 +76,31 @@ func (s *segment) acquire() bool {
 			return true
 		}
 	}
+}
+
+// seal makes a segment one that is followed by another, whose base offset is next.
+func (s *segment) seal(next int64) {
+	s.next = next
+	s.sealedSize.Store(s.written.Load())
+}
+
+// end is the offset behind the segment's last, end being the log's.
+func (s *segment) end(end int64) int64 {
+	if s.sealedSize.Load() >= 0 {
+		return s.next
+	}
+	return end
+}
+
+// retire lets go of a segment that has been taken out of the row. Its readers keep it.
+func (s *segment) retire() {
+	s.mu.Lock()
+	s.mu.retired = true
+	s.mu.Unlock()
+	if f := s.file.Load(); f != nil && sabotage.On(sabotage.Unmap) {
+		_ = (*f).Close()
+	}
+	s.release()
 }
 
 func (s *segment) release() {

@@ -1,6 +1,8 @@
 package rlog
 
 import (
+	"errors"
+
 	"github.com/runnelmq/runnel/index"
 	"github.com/runnelmq/runnel/internal/batch"
 	"github.com/runnelmq/runnel/internal/vfs"
@@ -16,8 +18,18 @@ type Found struct {
 // OffsetForTime finds the first record whose timestamp is at or after t (in ms) and whose offset is below limit, as Kafka's ListOffsets does;
 // ok is false if there is none. Timestamps need not rise: the record is the first in offset order.
 func (l *Log) OffsetForTime(t, limit int64) (found Found, ok bool, err error) {
-	limit = min(limit, l.end.Load())
-	r := l.segments.Load()
+	for {
+		r := l.segments.Load()
+		if found, ok, err = l.offsetForTime(r, t, min(limit, l.end.Load())); !errors.Is(err, errMoved) {
+			return found, ok, err
+		}
+		if l.closing.Load() {
+			return Found{}, false, l.closedErr()
+		}
+	}
+}
+
+func (l *Log) offsetForTime(r *row, t, limit int64) (found Found, ok bool, err error) {
 	start := l.start.Load()
 	if limit <= start {
 		return Found{}, false, nil
@@ -55,10 +67,7 @@ func (l *Log) timeInSegment(s *segment, t, limit int64) (found Found, ok bool, e
 	} else if from > c.next {
 		c.MoveTo(from)
 	}
-	end := limit
-	if n := l.segments.Load().after(s.base); n != nil {
-		end = min(end, n.base)
-	}
+	end := min(limit, s.end(limit))
 	for {
 		b, err := c.Next(end)
 		if b == nil || err != nil {

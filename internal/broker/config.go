@@ -17,11 +17,8 @@ import (
 
 // Config is a topic's settings, parsed.
 type Config struct {
-	SegmentBytes    int64         // segment.bytes
-	SegmentAge      time.Duration // segment.ms
-	IndexBytes      int           // segment.index.bytes
-	IndexInterval   int64         // index.interval.bytes
-	MaxMessageBytes int           // max.message.bytes
+	rlog.Settings       // segment.bytes, segment.ms, segment.index.bytes, index.interval.bytes
+	MaxMessageBytes int // max.message.bytes
 }
 
 // DefaultMaxMessageBytes is Kafka's default for max.message.bytes: a batch of 1 MiB and its header.
@@ -34,10 +31,12 @@ const MinSegmentBytes = 1 << 10
 // kafka.ErrUnsupported for what this version does not do.
 func ParseConfig(m map[string]string) (Config, error) {
 	c := Config{
-		SegmentBytes:    rlog.DefaultSegmentBytes,
-		SegmentAge:      rlog.DefaultSegmentAge,
-		IndexBytes:      rlog.DefaultIndexBytes,
-		IndexInterval:   index.Interval,
+		Settings: rlog.Settings{
+			SegmentBytes:  rlog.DefaultSegmentBytes,
+			SegmentAge:    rlog.DefaultSegmentAge,
+			IndexBytes:    rlog.DefaultIndexBytes,
+			IndexInterval: index.Interval,
+		},
 		MaxMessageBytes: DefaultMaxMessageBytes,
 	}
 	var errs []error

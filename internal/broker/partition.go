@@ -111,13 +111,11 @@ func (p *Partition) open(last *Life) (*Life, error) {
 		Checkpoints:    checkpoints{p},
 		Events:         p.logEvents(),
 		LogStart:       st.LogStart,
+		Cleaned:        st.Cleaned,
 		Dirty:          st.Dirty,
 		RecoveryPoint:  st.RecoveryPoint,
 		Epoch:          b.epoch.Load(),
-		SegmentBytes:   p.t.config.SegmentBytes,
-		SegmentAge:     p.t.config.SegmentAge,
-		IndexBytes:     p.t.config.IndexBytes,
-		IndexInterval:  p.t.config.IndexInterval,
+		Settings:       p.t.config.Settings,
 		MinFree:        b.o.MinFree,
 		Syncs:          b.syncs,
 		Advanced:       p.watchers.wake,
@@ -175,6 +173,14 @@ func (c checkpoints) MarkDirty(epoch int32, start int64) error {
 
 func (c checkpoints) SetRecoveryPoint(offset int64, sync bool) error {
 	return certain(c.p.b.meta.SetRecoveryPoint(c.p.id, offset, sync))
+}
+
+func (c checkpoints) SetLogStart(offset int64) error {
+	return certain(c.p.b.meta.SetLogStart(c.p.id, offset))
+}
+
+func (c checkpoints) SetCleaned(offset int64) error {
+	return certain(c.p.b.meta.SetCleaned(c.p.id, offset))
 }
 
 // certain takes the doubt out of an error of meta: whether a mark has become durable is all the same to the record that asked for it.

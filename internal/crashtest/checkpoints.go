@@ -7,6 +7,8 @@ type marks struct {
 	Dirty         bool
 	Epoch         int32
 	RecoveryPoint int64
+	LogStart      int64
+	Cleaned       int64
 }
 
 // A store is rlog.Checkpoints as the metadata store behaves: one sequence of writes, of which those before the last
@@ -65,6 +67,20 @@ func (s *store) SetRecoveryPoint(offset int64, sync bool) error {
 	m := s.now()
 	m.RecoveryPoint = offset
 	return s.write(m, sync, "recovery point")
+}
+
+// SetLogStart implements rlog.Checkpoints.
+func (s *store) SetLogStart(offset int64) error {
+	m := s.now()
+	m.LogStart = offset
+	return s.write(m, true, "log start")
+}
+
+// SetCleaned implements rlog.Checkpoints.
+func (s *store) SetCleaned(offset int64) error {
+	m := s.now()
+	m.Cleaned = offset
+	return s.write(m, false, "cleaned")
 }
 
 // closed records that the log was closed in order, as the broker does.

@@ -34,9 +34,9 @@ func (s *shape) of(i int, fs vfs.FS, st *store, m marks) rlog.Options {
 	return rlog.Options{
 		FS: fs, Dir: partitionDir(i), Quarantine: quarantine, Checkpoints: st,
 		TopicPartition: kafka.TopicPartition{Topic: "t", Partition: int32(i)}, TopicID: "AAAAAAAAAAAAAAAAAAAAAA",
-		Dirty: m.Dirty, RecoveryPoint: m.RecoveryPoint, Epoch: m.Epoch,
-		SegmentBytes: s.SegmentBytes, IndexBytes: s.IndexBytes, IndexInterval: s.IndexInterval,
-		MinFree: 1,
+		Dirty: m.Dirty, RecoveryPoint: m.RecoveryPoint, Epoch: m.Epoch, LogStart: m.LogStart, Cleaned: m.Cleaned,
+		Settings: rlog.Settings{SegmentBytes: s.SegmentBytes, IndexBytes: s.IndexBytes, IndexInterval: s.IndexInterval},
+		MinFree:  1,
 	}
 }
 

@@ -13,10 +13,12 @@ type PartitionID struct {
 }
 
 const (
+	kindCleaned  = 'c'
 	kindEpoch    = 'e'
 	kindName     = 'n'
 	kindOffset   = 'o'
 	kindRecovery = 'r'
+	kindSkip     = 'k'
 	kindStart    = 's'
 )
 
@@ -55,6 +57,7 @@ type Partition struct {
 	Dirty         bool  // appended to since it was last closed in order
 	RecoveryPoint int64 // the log is durable up to this offset
 	LogStart      int64
+	Cleaned       int64 // compacted up to this offset
 }
 
 // Partition reads what is known of p; zero for one that was never appended to.
@@ -68,8 +71,14 @@ func (s *Store) Partition(p PartitionID) (st Partition, err error) {
 	}); err != nil {
 		return st, err
 	}
-	_, err = s.get(p.key(kindStart, ""), func(v []byte) (err error) {
+	if _, err = s.get(p.key(kindStart, ""), func(v []byte) (err error) {
 		st.LogStart, err = getInt64("log start offset", v)
+		return err
+	}); err != nil {
+		return st, err
+	}
+	_, err = s.get(p.key(kindCleaned, ""), func(v []byte) (err error) {
+		st.Cleaned, err = getInt64("cleaner point", v)
 		return err
 	})
 	return st, err
@@ -114,6 +123,39 @@ func (s *Store) Epochs(p PartitionID) ([]Epoch, error) {
 // SetRecoveryPoint records that p's log is durable up to offset (exclusive).
 func (s *Store) SetRecoveryPoint(p PartitionID, offset int64, sync bool) error {
 	return s.set(p.key(kindRecovery, ""), putInt64(offset), sync)
+}
+
+// SetLogStart records p's log start offset, durably.
+func (s *Store) SetLogStart(p PartitionID, offset int64) error {
+	return s.set(p.key(kindStart, ""), putInt64(offset), true)
+}
+
+// SetCleaned records that p's log is compacted up to offset (exclusive). Not synced: if it is lost, what was done is done again.
+func (s *Store) SetCleaned(p PartitionID, offset int64) error {
+	return s.set(p.key(kindCleaned, ""), putInt64(offset), false)
+}
+
+// Range is a range of offsets, To exclusive.
+type Range struct{ From, To int64 }
+
+// SetSkip records, durably, that damage within r is passed over by p's readers.
+func (s *Store) SetSkip(p PartitionID, r Range) error {
+	return s.set(p.key(kindSkip, string(putInt64(r.From))), putInt64(r.To), true)
+}
+
+// Skips returns the ranges of SetSkip, by From.
+func (s *Store) Skips(p PartitionID) ([]Range, error) {
+	var rs []Range
+	err := s.scan(p.key(kindSkip, ""), func(suffix, v []byte) error {
+		from, err := getInt64("skipped range", suffix)
+		if err != nil {
+			return err
+		}
+		to, err := getInt64("skipped range", v)
+		rs = append(rs, Range{from, to})
+		return err
+	})
+	return rs, err
 }
 
 // Sync makes everything durable that was written before.

@@ -23,7 +23,13 @@ const (
 	TrustProducers Switch = "producer-state-trusted"
 	// RetrySync tries a sync that has failed once more, and believes the second answer.
 	RetrySync Switch = "failed-sync-retried"
+	// Unmap closes a segment that is taken away under its readers.
+	Unmap Switch = "unmap-under-readers"
+	// SwapNoSync swaps a compacted segment in that is not durable.
+	SwapNoSync Switch = "swap-without-sync"
+	// DirSyncFirst syncs the directory before a compacted segment gets its name, and not behind it.
+	DirSyncFirst Switch = "dir-sync-before-rename"
 )
 
 // All are the switches.
-var All = []Switch{NoSync, SyncBeforeWrite, NoDirSync, KeepTail, IgnoreCRC, TrustProducers, RetrySync}
+var All = []Switch{NoSync, SyncBeforeWrite, NoDirSync, KeepTail, IgnoreCRC, TrustProducers, RetrySync, Unmap, SwapNoSync, DirSyncFirst}

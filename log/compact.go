@@ -1,0 +1,372 @@
+package rlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"time"
+
+	"github.com/runnelmq/runnel/internal/batch"
+	"github.com/runnelmq/runnel/internal/kafka"
+	"github.com/runnelmq/runnel/internal/vfs"
+)
+
+// Compaction says how Compact works.
+type Compaction struct {
+	Now             int64         // wall clock in ms
+	DeleteRetention time.Duration // how long a tombstone is kept after the first pass that met it (delete.retention.ms)
+	MinLag          time.Duration // segments with a record that is younger are left alone (min.compaction.lag.ms)
+	MapBytes        int64         // memory for the last offset of each key: 24 bytes a key
+	MaxBatch        int           // greatest size of a batch's records, decompressed
+	// Pace is called for every n bytes that have been read or written. It may wait; its error ends the pass.
+	Pace func(n int) error
+	// Wanted is asked before a segment is swapped; false ends the pass. nil: it is.
+	Wanted func() bool
+}
+
+// Compacted says what a pass has done.
+type Compacted struct {
+	From, To      int64 // the offsets whose keys were looked at
+	Read, Written int64 // bytes
+	Records, Kept int64 // in the segments that were rewritten
+	Segments      int   // that were replaced
+	Damaged       []error
+	More          bool // the key map was full: another pass would find more to do
+}
+
+// Dirt is what a pass would have to do.
+type Dirt struct {
+	Clean, Dirty int64 // bytes of segments that were compacted before, and of those that could be
+	Oldest       int64 // timestamp in ms of the first dirty batch, -1 if there is none or nobody knows
+}
+
+// ErrUnwanted is what Compact returns when Wanted says no.
+var ErrUnwanted = errors.New("compaction is not wanted any more")
+
+// Dirty measures what a pass would have to do.
+func (l *Log) Dirty(now int64, minLag time.Duration) Dirt {
+	p := l.plan(now, minLag)
+	d := Dirt{Oldest: -1}
+	for _, s := range p.segments {
+		if s.next <= p.from {
+			d.Clean += s.sealedSize.Load()
+			continue
+		}
+		if d.Dirty == 0 {
+			if t, err := l.firstTimestamp(s); err == nil {
+				d.Oldest = t
+			}
+		}
+		d.Dirty += s.sealedSize.Load()
+	}
+	return d
+}
+
+func (l *Log) firstTimestamp(s *segment) (t int64, err error) {
+	if !s.acquire() {
+		return 0, errMoved
+	}
+	defer s.release()
+	f, err := s.open(l.o.FS)
+	if err != nil {
+		return 0, err
+	}
+	defer vfs.Catch(vfs.Arm(), f, &err)
+	h, _, err := (&walker{f: f, limit: s.written.Load()}).header(0)
+	if err != nil {
+		return 0, err
+	}
+	return h.MaxTimestamp(), nil
+}
+
+// plan is the work of one pass: the segments that may be rewritten, oldest first, and the offset from which on keys have not been looked at.
+type plan struct {
+	segments []*segment
+	from, to int64
+}
+
+// plan leaves out the active segment, and everything from the first segment on that is too young.
+func (l *Log) plan(now int64, minLag time.Duration) plan {
+	p := plan{from: max(l.cleaned.Load(), l.start.Load())}
+	p.to = p.from
+	for _, s := range l.segments.Load().sealed() {
+		if minLag > 0 && s.next > p.from {
+			if t, ok := l.greatestTime(s, now); !ok || t > now-minLag.Milliseconds() {
+				break
+			}
+		}
+		p.segments = append(p.segments, s)
+		p.to = max(p.to, s.next)
+	}
+	return p
+}
+
+// Compact makes one pass: it remembers the last offset of each key in the segments that were not compacted before, as far as the map has room, and rewrites all segments
+// up to there without the records that have a successor. Records keep their offsets and their order. Where whole batches go, an empty one without a producer takes
+// their offsets, so that each batch in a segment follows the one before it exactly. Tombstones stay for DeleteRetention. Batches that a producer may repeat stay, if need be empty.
+//
+// The active segment is never touched. A segment that is damaged is left as it is, and reported the first time. Readers, appends and retention go on beside it.
+// Passes of one log take turns. An error leaves everything as it was, or as a shorter pass would have.
+func (l *Log) Compact(ctx context.Context, c Compaction) (done Compacted, err error) {
+	l.cleaning.Lock()
+	defer l.cleaning.Unlock()
+	p := l.plan(c.Now, c.MinLag)
+	done = Compacted{From: p.from, To: p.from}
+	if p.to <= p.from {
+		return done, nil
+	}
+	pass := &pass{l: l, ctx: ctx, c: c, plan: p, done: &done, start: l.start.Load()}
+	if err := pass.mapKeys(); err != nil {
+		return done, err
+	}
+	pass.remember()
+	if err := pass.rewrite(); err != nil {
+		return done, err
+	}
+	if err := l.o.Checkpoints.SetCleaned(pass.end); err != nil {
+		return done, err
+	}
+	l.cleaned.Store(pass.end)
+	done.To, done.More = pass.end, pass.end < p.to
+	return done, nil
+}
+
+// pass is one pass of a log's compaction.
+type pass struct {
+	plan
+	l     *Log
+	ctx   context.Context
+	c     Compaction
+	done  *Compacted
+	start int64 // log start offset
+	keys  *keyMap
+	end   int64 // keys below are in the map
+	// repeatable are the last offsets of batches that producers may repeat.
+	repeatable map[int64]struct{}
+
+	filter batch.Filter
+	plain  []byte
+}
+
+// damage is an error in a source that says what is wrong with it, and not with the pass.
+type damage struct {
+	s   *segment
+	err error
+}
+
+func (d *damage) Error() string { return d.err.Error() }
+func (d *damage) Unwrap() error { return d.err }
+
+// each calls fn with the batches of a segment in order. Anything but whole batches from its first offset to its last is *damage.
+func (p *pass) each(s *segment, fn func(b batch.Batch) error) error {
+	if !s.acquire() {
+		return errMoved
+	}
+	defer s.release()
+	f, err := s.open(p.l.o.FS)
+	if err == nil {
+		err = p.eachOf(s, f, fn)
+	}
+	if errors.Is(err, vfs.ErrFault) || errors.Is(err, fs.ErrNotExist) {
+		err = &damage{s, err}
+	}
+	return err
+}
+
+func (p *pass) eachOf(s *segment, f vfs.File, fn func(b batch.Batch) error) (err error) {
+	defer vfs.Catch(vfs.Arm(), f, &err)
+	w := walker{f: f, limit: s.written.Load()}
+	due := s.base
+	for pos := int64(0); pos < w.limit; {
+		b, err := w.whole(pos)
+		if err == nil && b.BaseOffset() != due {
+			err = fmt.Errorf("%w: offset %d where %d is due", batch.ErrHeader, b.BaseOffset(), due)
+		}
+		if isDamage(err) {
+			return &damage{s, p.l.corrupt(s, due, s.next, pos, err)}
+		}
+		if err != nil {
+			return &damage{s, err}
+		}
+		if err := p.pace(len(b)); err != nil {
+			return err
+		}
+		if err := fn(b); err != nil {
+			return err
+		}
+		pos += int64(len(b))
+		due = b.LastOffset() + 1
+	}
+	if due != s.next {
+		return &damage{s, p.l.corrupt(s, due, s.next, w.limit, errMissing)}
+	}
+	return nil
+}
+
+// pace lets others have the disk, and ends the pass when its time is over.
+func (p *pass) pace(n int) error {
+	if err := p.ctx.Err(); err != nil {
+		return kafka.ContextError(p.ctx)
+	}
+	if p.l.closing.Load() {
+		return p.l.closedErr()
+	}
+	if p.c.Pace != nil {
+		return p.c.Pace(n)
+	}
+	return nil
+}
+
+var errFull = errors.New("key map is full")
+
+// mapKeys remembers the last offset of every key from p.from on, as far as there is room. What damage hides has no keys.
+func (p *pass) mapKeys() error {
+	p.keys = newKeyMap(p.c.MapBytes)
+	p.end = p.to
+	for _, s := range p.segments {
+		if s.next <= p.from {
+			continue
+		}
+		err := p.each(s, p.mapBatch)
+		if errors.Is(err, errFull) {
+			return nil
+		}
+		if err := p.passOver(err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *pass) mapBatch(b batch.Batch) error {
+	if b.LastOffset() < p.from || b.Control() {
+		return nil
+	}
+	plain, err := b.Plain(&p.plain, p.c.MaxBatch)
+	if err != nil {
+		return nil // nobody can read its records; they stay
+	}
+	it := plain.Iter()
+	var r batch.Record
+	for it.Next(&r) {
+		for r.Key != nil && !p.keys.put(r.Key, r.Offset) {
+			if b.BaseOffset() > p.from {
+				p.end = b.BaseOffset()
+				return errFull
+			}
+			p.keys.most *= 2 // one batch at least, or no pass would ever come behind it
+		}
+	}
+	return nil
+}
+
+// passOver keeps damage from ending the pass, and reports it if it is new.
+func (p *pass) passOver(err error) error {
+	var d *damage
+	if !errors.As(err, &d) {
+		return err
+	}
+	if !d.s.damaged {
+		d.s.damaged = true
+		p.done.Damaged = append(p.done.Damaged, d.err)
+	}
+	return nil
+}
+
+// remember finds out which batches producers may repeat.
+func (p *pass) remember() {
+	p.repeatable = map[int64]struct{}{}
+	p.l.mu.Lock()
+	defer p.l.mu.Unlock()
+	for _, pr := range p.l.mu.producers {
+		for i := remembered - pr.n; i < remembered; i++ {
+			p.repeatable[pr.batches[i].lastOffset] = struct{}{}
+		}
+	}
+}
+
+// rewrite replaces the segments that have keys below p.end, in groups that fit one segment. Damaged ones stand alone and stay.
+func (p *pass) rewrite() error {
+	for i := 0; i < len(p.segments) && p.segments[i].base < p.end; {
+		if p.segments[i].damaged {
+			i++
+			continue
+		}
+		group := p.group(i)
+		err := p.rewriteGroup(group)
+		var d *damage
+		if errors.As(err, &d) {
+			_ = p.passOver(err) // it is marked now: once more without it
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		i += len(group)
+	}
+	return nil
+}
+
+// group returns the segments from i on that make one.
+func (p *pass) group(i int) []*segment {
+	set := p.l.settings.Load()
+	first := p.segments[i]
+	size := first.sealedSize.Load()
+	n := i + 1
+	for ; n < len(p.segments); n++ {
+		s := p.segments[n]
+		size += s.sealedSize.Load()
+		if s.damaged || s.base >= p.end || size > set.SegmentBytes || s.next-first.base > math.MaxInt32 || s.base != p.segments[n-1].next {
+			break
+		}
+	}
+	return p.segments[i:n]
+}
+
+// keep reports whether a record stays.
+func (p *pass) keep(b batch.Batch, r *batch.Record) bool {
+	if b.Control() || r.Offset >= p.end {
+		return true
+	}
+	if r.Key == nil || r.Offset < p.start {
+		return false
+	}
+	if last, ok := p.keys.get(r.Key); ok && last > r.Offset {
+		return false
+	}
+	if r.Value != nil {
+		return true
+	}
+	horizon, ok := b.DeleteHorizon()
+	return !ok || horizon > p.c.Now
+}
+
+// compacted returns what becomes of a batch; kept is -1 if that is the batch itself, as it is.
+func (p *pass) compacted(b batch.Batch) (out batch.Batch, kept int, err error) {
+	if b.BaseOffset() >= p.end {
+		return b, -1, nil
+	}
+	tombstones := false
+	keep := func(r *batch.Record) bool {
+		if !p.keep(b, r) {
+			return false
+		}
+		tombstones = tombstones || r.Value == nil && r.Offset < p.end && !b.Control()
+		return true
+	}
+	out, kept, err = p.filter.Apply(b, keep, -1)
+	if _, dated := b.DeleteHorizon(); err == nil && tombstones && !dated {
+		out, kept, err = p.filter.Apply(b, keep, p.c.Now+p.c.DeleteRetention.Milliseconds())
+	}
+	if err != nil {
+		return b, -1, nil // its records cannot be read: it stays, for whoever repairs it
+	}
+	p.done.Records += int64(b.Count())
+	p.done.Kept += int64(kept)
+	if len(out) == len(b) && &out[0] == &b[0] {
+		kept = -1
+	}
+	return out, kept, nil
+}

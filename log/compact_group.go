@@ -1,0 +1,267 @@
+package rlog
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+
+	"github.com/runnelmq/runnel/index"
+	"github.com/runnelmq/runnel/internal/batch"
+	"github.com/runnelmq/runnel/internal/sabotage"
+	"github.com/runnelmq/runnel/internal/vfs"
+)
+
+// cleaner writes the segment that takes the place of a group.
+type cleaner struct {
+	p       *pass
+	t       *segment
+	f       vfs.File
+	pos     int64  // behind what was written
+	buf     []byte // and not written yet
+	changed bool
+	// Offsets [gap, due) are those of batches that are gone; gap is due where there are none.
+	gap, due int64
+	epoch    int32 // of the last batch that is gone
+	filler   []byte
+}
+
+const cleanerBuffer = 256 << 10
+
+// rewriteGroup writes what stays of a group and swaps it in. Where nothing goes, nothing is swapped.
+func (p *pass) rewriteGroup(group []*segment) (err error) {
+	l, first, last := p.l, group[0], group[len(group)-1]
+	// Whoever reads the sources, now or later, does so by files that are open: their names are about to be others'.
+	pinned := 0
+	defer func() {
+		for _, s := range group[:pinned] {
+			s.release()
+		}
+	}()
+	var size int64
+	for _, s := range group {
+		if !s.acquire() {
+			return nil // deleted meanwhile
+		}
+		pinned++
+		if _, err := s.open(l.o.FS); err != nil {
+			return &damage{s, err}
+		}
+		size += s.sealedSize.Load()
+	}
+	if err := l.room(size); err != nil {
+		return err
+	}
+	c := &cleaner{p: p, t: newSegment(l.o.Dir, first.base), gap: first.base, due: first.base}
+	c.t.indexes.Store(&indexes{offsets: index.NewOffsets(first.base), times: index.NewTimes(first.base)})
+	c.t.next = last.next
+	name := first.name(suffixCleaned)
+	if c.f, err = createEmpty(l.o.FS, name); err != nil {
+		return l.pressed(err)
+	}
+	err = c.run(group)
+	swap := err == nil && (c.changed || len(group) > 1)
+	if swap && !sabotage.On(sabotage.SwapNoSync) {
+		err = l.syncFile(c.f)
+	}
+	if err = errors.Join(err, c.f.Close()); err == nil && swap {
+		err = l.swap(group, c.t, p.c.Wanted)
+		if errors.Is(err, errGone) {
+			err, swap = nil, false
+		}
+	}
+	if err != nil || !swap {
+		return errors.Join(l.pressed(err), removeFile(l.o.FS, name))
+	}
+	p.done.Segments += len(group)
+	p.done.Read += size
+	p.done.Written += c.pos
+	return nil
+}
+
+// pressed gives an error of a full disk its kind.
+func (l *Log) pressed(err error) error {
+	if vfs.IsNoSpace(err) {
+		return l.diskFull(err)
+	}
+	return err
+}
+
+// room refuses what would leave less of the file system free than appends may.
+func (l *Log) room(size int64) error {
+	if l.o.MinFree <= 0 {
+		return nil
+	}
+	free, _, err := l.o.FS.Free(l.o.Dir)
+	if err == nil && free-size < l.o.MinFree {
+		err = l.diskFull(fmt.Errorf("%d bytes free, %d are kept, %d are needed to compact", free, l.o.MinFree, size))
+	}
+	return err
+}
+
+func (c *cleaner) run(group []*segment) error {
+	for _, s := range group {
+		if err := c.p.each(s, c.take); err != nil {
+			return err
+		}
+	}
+	if err := c.fill(); err != nil {
+		return err
+	}
+	c.t.closeTimes()
+	c.t.written.Store(c.pos + int64(len(c.buf)))
+	return c.write()
+}
+
+// take writes what stays of a batch.
+func (c *cleaner) take(b batch.Batch) error {
+	filler := b.Count() == 0 && b.ProducerID() < 0
+	out, kept := b, -1
+	if !filler {
+		var err error
+		if out, kept, err = c.p.compacted(b); err != nil {
+			return err
+		}
+	}
+	c.changed = c.changed || kept >= 0
+	c.due = b.LastOffset() + 1
+	if filler || out.Count() == 0 && !c.repeatable(b) {
+		c.changed = c.changed || !filler || c.gap < b.BaseOffset()
+		c.epoch = b.LeaderEpoch()
+		return nil
+	}
+	c.due = b.BaseOffset()
+	if err := c.fill(); err != nil {
+		return err
+	}
+	if err := c.append(out); err != nil {
+		return err
+	}
+	c.due = b.LastOffset() + 1
+	c.gap = c.due
+	return nil
+}
+
+// repeatable reports whether b's producer may send it again: it is known by its sequence, so its header stays.
+func (c *cleaner) repeatable(b batch.Batch) bool {
+	_, yes := c.p.repeatable[b.LastOffset()]
+	return yes && b.ProducerID() >= 0
+}
+
+// fill writes an empty batch for the offsets of those that are gone.
+func (c *cleaner) fill() error {
+	if c.gap == c.due {
+		return nil
+	}
+	c.filler = batch.Filler(c.filler, c.gap, c.due, c.epoch)
+	c.gap = c.due
+	return c.append(c.filler)
+}
+
+func (c *cleaner) append(b batch.Batch) error {
+	pos := c.pos + int64(len(c.buf))
+	if pos+int64(len(b)) > math.MaxInt32 {
+		return fmt.Errorf("%s: segment %d would be larger after compaction than a segment can be", c.p.l.o.TopicPartition, c.t.base)
+	}
+	c.t.note(b, pos, c.p.l.settings.Load().IndexInterval)
+	c.buf = append(c.buf, b...)
+	if len(c.buf) < cleanerBuffer {
+		return nil
+	}
+	return c.write()
+}
+
+func (c *cleaner) write() error {
+	if len(c.buf) == 0 {
+		return nil
+	}
+	if _, err := c.f.WriteAt(c.buf, c.pos); err != nil {
+		return err
+	}
+	c.pos += int64(len(c.buf))
+	n := len(c.buf)
+	c.buf = c.buf[:0]
+	return c.p.pace(n)
+}
+
+// errGone says that a source has been taken out of the row while it was rewritten.
+var errGone = errors.New("segment was deleted meanwhile")
+
+// swap puts t, which is complete and durable as .cleaned, in the place of the group. From the moment that its name is .swap, and that is durable, the next Open would finish
+// what this begins.
+func (l *Log) swap(group []*segment, t *segment, wanted func() bool) error {
+	l.shape.Lock()
+	defer l.shape.Unlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
+	if wanted != nil && !wanted() {
+		return ErrUnwanted
+	}
+	for _, s := range group {
+		if !l.segments.Load().has(s) {
+			return errGone
+		}
+	}
+	fsys, dir := l.o.FS, l.o.Dir
+	info, err := fsys.Stat(group[len(group)-1].name(suffixLog))
+	if err != nil {
+		return err
+	}
+	if err := fsys.SetModTime(t.name(suffixCleaned), info.ModTime); err != nil {
+		return err
+	}
+	if sabotage.On(sabotage.DirSyncFirst) {
+		if err := fsys.SyncDir(dir); err != nil {
+			return err
+		}
+	}
+	if err := fsys.Rename(t.name(suffixCleaned), t.name(suffixSwap)); err != nil {
+		return err
+	}
+	// From here on only recovery could tell what the directory holds if something fails.
+	bases := make([]int64, len(group))
+	for i, s := range group {
+		bases[i] = s.base
+	}
+	if err := finishSwap(fsys, dir, bases); err != nil {
+		return l.fail(err)
+	}
+	_ = t.writeIndexes(fsys, false) // hints: without the files the next Open makes them
+	t.seal(t.next)
+	l.mu.Lock()
+	l.segments.Store(l.segments.Load().swapped(group, t))
+	l.mu.unswept = true
+	l.mu.Unlock()
+	for _, s := range group {
+		s.retire()
+	}
+	return l.sweep()
+}
+
+// finishSwap makes the .swap file of the first of bases, whose segments it stands for, their only one.
+func finishSwap(fsys vfs.FS, dir string, bases []int64) error {
+	first := bases[0]
+	if !sabotage.On(sabotage.DirSyncFirst) {
+		if err := fsys.SyncDir(dir); err != nil {
+			return err
+		}
+	}
+	for _, base := range bases {
+		for _, suffix := range []string{suffixLog, suffixIndex, suffixTimeIndex} {
+			if base == first && suffix == suffixLog {
+				continue // replaced
+			}
+			if err := removeFile(fsys, fileName(dir, base, suffix)); err != nil {
+				return err
+			}
+		}
+	}
+	if err := fsys.SyncDir(dir); err != nil {
+		return err
+	}
+	if err := fsys.Rename(fileName(dir, first, suffixSwap), fileName(dir, first, suffixLog)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return fsys.SyncDir(dir)
+}

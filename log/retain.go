@@ -1,0 +1,258 @@
+package rlog
+
+import (
+	"context"
+	"time"
+)
+
+// Retention says which segments are too old, or too many.
+type Retention struct {
+	Now   int64         // wall clock in ms
+	Age   time.Duration // segments whose greatest timestamp is older go (retention.ms); negative: none does
+	Bytes int64         // the oldest segments go while the others hold so many bytes (retention.bytes); negative: none does
+	// Doubt is by how much Now may be too late. What would not have to go at Now-Doubt yet goes slowly: Most segments at a time, and never the active one.
+	Doubt time.Duration
+	Most  int
+}
+
+// Removed says what Retain has removed.
+type Removed struct {
+	Segments int
+	Bytes    int64
+	LogStart int64 // log start offset now
+	Held     int   // segments that stay because the clock is in doubt
+}
+
+// Retain removes the segments that may go, from the oldest on: those before the log start offset, those that the others leave no room for, and those that are too
+// old. The last segment goes too, if it is full of records that are too old. A timestamp later than now does not count: then the time of the file's last change does. The log
+// start offset is durable before anything is removed; who reads a segment keeps it. Run again at the same moment it removes nothing more, except what Doubt has held.
+//
+// It also rolls a segment of the age that Settings say, so that one that nobody appends to can go, or be compacted.
+func (l *Log) Retain(r Retention) (Removed, error) {
+	l.shape.Lock()
+	defer l.shape.Unlock()
+	if err := l.usable(); err != nil {
+		return Removed{}, err
+	}
+	if err := l.rollIdle(r); err != nil {
+		return Removed{}, err
+	}
+	sealed := l.segments.Load().sealed()
+	n, held := l.expired(sealed, r)
+	if n == 0 {
+		return Removed{LogStart: l.start.Load(), Held: held}, l.sweep()
+	}
+	gone, err := l.removeUpTo(max(l.start.Load(), sealed[n-1].next))
+	gone.Held = held
+	return gone, err
+}
+
+// TrimTo makes offset the log start offset, and removes the segments before it: Kafka's DeleteRecords. Records that are not durable yet are made durable
+// first, so that the log start never leads the log's end. An offset before the log start changes nothing; one behind the log end is kafka.ErrOffsetOutOfRange.
+func (l *Log) TrimTo(ctx context.Context, offset int64) error {
+	if offset <= l.start.Load() {
+		return nil
+	}
+	if err := l.WaitDurable(ctx, offset); err != nil {
+		return err
+	}
+	l.shape.Lock()
+	defer l.shape.Unlock()
+	if offset <= l.start.Load() {
+		return nil
+	}
+	_, err := l.removeUpTo(offset)
+	return err
+}
+
+// usable returns why the segments cannot be changed, nil if they can. shape is held.
+func (l *Log) usable() error {
+	if l.closing.Load() {
+		return l.closedErr()
+	}
+	return l.Err()
+}
+
+// expired returns how many of the sealed segments go, and how many more would if the clock were not in doubt.
+func (l *Log) expired(sealed []*segment, r Retention) (n, held int) {
+	start := l.start.Load()
+	for n < len(sealed) && sealed[n].next <= start {
+		n++
+	}
+	if r.Bytes >= 0 && n < len(sealed) {
+		total := l.segments.Load().active.written.Load()
+		for _, s := range sealed {
+			total += s.sealedSize.Load()
+		}
+		k := 0
+		for ; k < len(sealed) && total-sealed[k].sealedSize.Load() >= r.Bytes; k++ {
+			total -= sealed[k].sealedSize.Load()
+		}
+		n = max(n, k)
+	}
+	if r.Age < 0 {
+		return n, 0
+	}
+	sure, maybe := 0, 0
+	for i, s := range sealed {
+		t, ok := l.greatestTime(s, r.Now)
+		if !ok {
+			continue // what cannot be read goes with the one behind it
+		}
+		if r.Now-t <= r.Age.Milliseconds() {
+			break
+		}
+		maybe = i + 1
+		if r.Now-t-r.Doubt.Milliseconds() > r.Age.Milliseconds() {
+			sure = i + 1
+		}
+	}
+	n = max(n, sure)
+	if maybe > n {
+		let := min(maybe, n+r.Most)
+		return let, maybe - let
+	}
+	return n, 0
+}
+
+// greatestTime is the greatest timestamp in a sealed segment, in ms; ok is false if nobody knows.
+func (l *Log) greatestTime(s *segment, now int64) (t int64, ok bool) {
+	if t, ok := l.recordedTime(s); ok && t >= 0 && t <= now {
+		return t, true
+	}
+	info, err := l.o.FS.Stat(s.name(suffixLog))
+	return info.ModTime.UnixMilli(), err == nil
+}
+
+// recordedTime is what the segment's records say; ok is false if some of them cannot be read.
+func (l *Log) recordedTime(s *segment) (t int64, ok bool) {
+	if !s.acquire() {
+		return 0, false
+	}
+	defer s.release()
+	f, err := s.open(l.o.FS)
+	if err != nil {
+		return 0, false
+	}
+	x, err := l.loaded(s, f)
+	if err != nil || x.holes {
+		return 0, false
+	}
+	return greatest(x).Timestamp, true
+}
+
+// rollIdle seals the active segment if it has come of age, or if all that it holds may go.
+func (l *Log) rollIdle(r Retention) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.segments.Load().active
+	if s == nil || s.written.Load() == 0 {
+		return nil
+	}
+	if s.seen == 0 {
+		s.seen = r.Now
+	}
+	first := s.firstTime
+	if first < 0 || first > r.Now {
+		first = s.seen
+	}
+	if due := r.Now-first > l.settings.Load().SegmentAge.Milliseconds(); !due && !l.allGone(s, r) {
+		return nil
+	}
+	return l.rollNow(s)
+}
+
+// rollNow begins a new segment though the active one has room.
+func (l *Log) rollNow(s *segment) error {
+	if !l.mu.marked {
+		if err := l.begin(); err != nil {
+			return err
+		}
+	}
+	_, err := l.roll(s, 0)
+	return err
+}
+
+// allGone reports whether nothing that the active segment holds is to be kept.
+func (l *Log) allGone(s *segment, r Retention) bool {
+	if l.start.Load() == l.end.Load() {
+		return true
+	}
+	if r.Age < 0 {
+		return false
+	}
+	t := s.maxTime.Timestamp
+	if t < 0 || t > r.Now {
+		info, err := l.o.FS.Stat(s.name(suffixLog))
+		if err != nil {
+			return false
+		}
+		t = info.ModTime.UnixMilli()
+	}
+	return r.Now-t-r.Doubt.Milliseconds() > r.Age.Milliseconds()
+}
+
+// removeUpTo makes start the log start offset and removes the segments before it. shape is held.
+func (l *Log) removeUpTo(start int64) (Removed, error) {
+	if err := l.usable(); err != nil {
+		return Removed{}, err
+	}
+	if start > l.start.Load() {
+		if err := l.o.Checkpoints.SetLogStart(start); err != nil {
+			return Removed{}, err
+		}
+		l.start.Store(start)
+	}
+	gone := Removed{LogStart: start}
+	var old []*segment
+	for _, s := range l.segments.Load().sealed() {
+		if s.next > start {
+			break
+		}
+		old = append(old, s)
+		gone.Segments++
+		gone.Bytes += s.sealedSize.Load()
+	}
+	if len(old) > 0 {
+		l.mu.Lock()
+		l.segments.Store(l.segments.Load().without(old))
+		l.mu.unswept = true
+		l.mu.Unlock()
+	}
+	err := l.sweep()
+	for _, s := range old {
+		s.retire()
+	}
+	return gone, err
+}
+
+// sweep removes files that belong to no segment any more, if there may be some. shape is held.
+func (l *Log) sweep() error {
+	l.mu.Lock()
+	due, extra, r := l.mu.unswept, l.mu.extra, l.segments.Load()
+	l.mu.Unlock()
+	if !due || r.active == nil {
+		return nil
+	}
+	infos, err := l.o.FS.List(l.o.Dir)
+	if err != nil {
+		return err
+	}
+	for _, i := range infos {
+		base, suffix, ok := parseName(i.Name)
+		// From the active segment on, the writer makes files before anybody knows of them.
+		if !ok || base >= r.active.base || l.isBase(base) || suffix == suffixSnapshot && base == extra {
+			continue
+		}
+		if err := removeFile(l.o.FS, fileName(l.o.Dir, base, suffix)); err != nil {
+			return err
+		}
+	}
+	if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.mu.unswept = false
+	l.mu.Unlock()
+	return nil
+}
