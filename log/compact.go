@@ -19,11 +19,10 @@ type Compaction struct {
 	DeleteRetention time.Duration // how long a tombstone is kept after the first pass that met it (delete.retention.ms)
 	MinLag          time.Duration // segments with a record that is younger are left alone (min.compaction.lag.ms)
 	MapBytes        int64         // memory for the last offset of each key: 24 bytes a key
-	MaxBatch        int           // greatest size of a batch's records, decompressed
 	// Pace is called for every n bytes that have been read or written. It may wait; its error ends the pass.
 	Pace func(n int) error
-	// Wanted is asked before a segment is swapped; false ends the pass. nil: it is.
-	Wanted func() bool
+	// Ready is called before records are taken away, with the log locked against other changes of its segments; its error ends the pass.
+	Ready func() error
 }
 
 // Compacted says what a pass has done.
@@ -42,9 +41,6 @@ type Dirt struct {
 	Oldest       int64 // timestamp in ms of the first dirty batch, -1 if there is none or nobody knows
 }
 
-// ErrUnwanted is what Compact returns when Wanted says no.
-var ErrUnwanted = errors.New("compaction is not wanted any more")
-
 // Dirty measures what a pass would have to do.
 func (l *Log) Dirty(now int64, minLag time.Duration) Dirt {
 	p := l.plan(now, minLag)
@@ -55,30 +51,31 @@ func (l *Log) Dirty(now int64, minLag time.Duration) Dirt {
 			continue
 		}
 		if d.Dirty == 0 {
-			if t, err := l.firstTimestamp(s); err == nil {
-				d.Oldest = t
-			}
+			d.Oldest = l.firstTimestamp(max(p.from, s.base), s.next)
 		}
 		d.Dirty += s.sealedSize.Load()
 	}
 	return d
 }
 
-func (l *Log) firstTimestamp(s *segment) (t int64, err error) {
-	if !s.acquire() {
-		return 0, errMoved
+// firstTimestamp is the timestamp of the first batch in [from, to) that has one, -1 if there is none or nobody knows.
+func (l *Log) firstTimestamp(from, to int64) int64 {
+	c := l.NewCursor(from)
+	defer c.Close()
+	for {
+		b, err := c.Next(to)
+		if b == nil || err != nil {
+			return kafka.NoTimestamp
+		}
+		if t, err := timestampOf(c.File(), b); t >= 0 || err != nil {
+			return t
+		}
 	}
-	defer s.release()
-	f, err := s.open(l.o.FS)
-	if err != nil {
-		return 0, err
-	}
+}
+
+func timestampOf(f vfs.File, b batch.Batch) (t int64, err error) {
 	defer vfs.Catch(vfs.Arm(), f, &err)
-	h, _, err := (&walker{f: f, limit: s.written.Load()}).header(0)
-	if err != nil {
-		return 0, err
-	}
-	return h.MaxTimestamp(), nil
+	return b.MaxTimestamp(), nil
 }
 
 // plan is the work of one pass: the segments that may be rewritten, oldest first, and the offset from which on keys have not been looked at.
@@ -244,7 +241,7 @@ func (p *pass) mapBatch(b batch.Batch) error {
 	if b.LastOffset() < p.from || b.Control() {
 		return nil
 	}
-	plain, err := b.Plain(&p.plain, p.c.MaxBatch)
+	plain, err := b.Plain(&p.plain, MaxPlain)
 	if err != nil {
 		return nil // nobody can read its records; they stay
 	}

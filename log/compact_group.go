@@ -56,7 +56,7 @@ func (p *pass) rewriteGroup(group []*segment) (err error) {
 	c.t.indexes.Store(&indexes{offsets: index.NewOffsets(first.base), times: index.NewTimes(first.base)})
 	c.t.next = last.next
 	name := first.name(suffixCleaned)
-	if c.f, err = createEmpty(l.o.FS, name); err != nil {
+	if c.f, err = l.createCleaned(name); err != nil {
 		return l.pressed(err)
 	}
 	err = c.run(group)
@@ -65,18 +65,37 @@ func (p *pass) rewriteGroup(group []*segment) (err error) {
 		err = l.syncFile(c.f)
 	}
 	if err = errors.Join(err, c.f.Close()); err == nil && swap {
-		err = l.swap(group, c.t, p.c.Wanted)
+		err = l.swap(group, c.t, p.c.Ready)
 		if errors.Is(err, errGone) {
 			err, swap = nil, false
 		}
 	}
 	if err != nil || !swap {
-		return errors.Join(l.pressed(err), removeFile(l.o.FS, name))
+		return errors.Join(l.pressed(err), l.removeCleaned(name))
 	}
 	p.done.Segments += len(group)
 	p.done.Read += size
 	p.done.Written += c.pos
 	return nil
+}
+
+// createCleaned makes the file that compaction writes to. A log that is closed has no directory any more that is its own.
+func (l *Log) createCleaned(name string) (vfs.File, error) {
+	l.shape.Lock()
+	defer l.shape.Unlock()
+	if err := l.usable(); err != nil {
+		return nil, err
+	}
+	return createEmpty(l.o.FS, name)
+}
+
+func (l *Log) removeCleaned(name string) error {
+	l.shape.Lock()
+	defer l.shape.Unlock()
+	if l.closing.Load() {
+		return nil // Open does it
+	}
+	return removeFile(l.o.FS, name)
 }
 
 // pressed gives an error of a full disk its kind.
@@ -189,18 +208,20 @@ var errGone = errors.New("segment was deleted meanwhile")
 
 // swap puts t, which is complete and durable as .cleaned, in the place of the group. From the moment that its name is .swap, and that is durable, the next Open would finish
 // what this begins.
-func (l *Log) swap(group []*segment, t *segment, wanted func() bool) error {
+func (l *Log) swap(group []*segment, t *segment, ready func() error) error {
 	l.shape.Lock()
 	defer l.shape.Unlock()
 	if err := l.usable(); err != nil {
 		return err
 	}
-	if wanted != nil && !wanted() {
-		return ErrUnwanted
-	}
 	for _, s := range group {
 		if !l.segments.Load().has(s) {
 			return errGone
+		}
+	}
+	if ready != nil {
+		if err := ready(); err != nil {
+			return err
 		}
 	}
 	fsys, dir := l.o.FS, l.o.Dir

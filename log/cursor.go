@@ -96,12 +96,15 @@ func (c *Cursor) Next(limit int64) (batch.Batch, error) {
 		return nil, c.outOfRange(limit)
 	}
 	b, err := c.step(limit)
-	for errors.Is(err, errMoved) {
+	for err != nil && c.goesOn(err) {
 		c.leave()
-		if c.l.closing.Load() {
-			return nil, c.l.closedErr()
+		if c.next >= limit {
+			return nil, nil
 		}
 		b, err = c.step(limit)
+	}
+	if errors.Is(err, errMoved) {
+		err = c.l.closedErr()
 	}
 	if err != nil {
 		c.leave()
@@ -110,6 +113,27 @@ func (c *Cursor) Next(limit int64) (batch.Batch, error) {
 		}
 	}
 	return b, err
+}
+
+// goesOn reports whether the cursor, after this error of a step, tries again: in the row as it is now, or behind damage that has been given up.
+func (c *Cursor) goesOn(err error) bool {
+	if errors.Is(err, errMoved) {
+		return !c.l.closing.Load()
+	}
+	var d *kafka.CorruptError
+	if !errors.As(err, &d) || !c.l.Skipped(max(d.From, c.next), d.To) || d.To <= c.next {
+		return false
+	}
+	c.next = d.To
+	return true
+}
+
+// Unreadable says that the records of the batch that Next has returned last cannot be read, though its checksum is right; nil if that has been given up (Skip).
+func (c *Cursor) Unreadable(b batch.Batch, reason error) error {
+	if c.l.Skipped(b.BaseOffset(), b.LastOffset()+1) {
+		return nil
+	}
+	return c.l.corrupt(c.s, b.BaseOffset(), b.LastOffset()+1, c.pos-int64(len(b)), reason)
 }
 
 func (c *Cursor) outOfRange(end int64) error {

@@ -20,6 +20,9 @@ const (
 	DefaultIndexBytes   = index.MaxBytes     // segment.index.bytes
 	DefaultSegmentAge   = 7 * 24 * time.Hour // segment.ms
 	snapshotEvery       = 64 << 20           // bytes of log between producer snapshots inside a segment
+
+	// MaxPlain is the greatest size of a batch's records, decompressed: larger ones cannot be read, so they are not appended.
+	MaxPlain = 256 << 20
 )
 
 // Checkpoints is where a log keeps what must not be lost with its files. Implemented over package meta by the broker.
@@ -44,6 +47,8 @@ type Events struct {
 	Quarantined func(tp kafka.TopicPartition, file, to string, reason error)
 	// IndexRebuilt: an index of the segment with this base offset was missing or wrong and has been made anew.
 	IndexRebuilt func(tp kafka.TopicPartition, base int64, reason error)
+	// Rolled: a segment has been sealed.
+	Rolled func()
 	// Failed: a storage error has finished the log.
 	Failed func(tp kafka.TopicPartition, err error)
 }
@@ -58,11 +63,12 @@ type Options struct {
 	Checkpoints    Checkpoints
 	Events         Events
 
-	LogStart      int64 // log start offset
-	Cleaned       int64 // compacted up to here
-	Dirty         bool  // appended to since it was last closed in order: recover
-	RecoveryPoint int64 // durable up to here when it was last known
-	Epoch         int32 // leader epoch of new batches
+	LogStart      int64   // log start offset
+	Cleaned       int64   // compacted up to here
+	Dirty         bool    // appended to since it was last closed in order: recover
+	RecoveryPoint int64   // durable up to here when it was last known
+	Epoch         int32   // leader epoch of new batches
+	Skips         []Range // where damage is passed over
 	// Believe, if it is set, is the offset at which the log ends at the latest: recovery takes what lies there and behind out of the way, whole or not. It is Believed
 	// of the log that was open before in this process, and failed.
 	Believe *int64
@@ -120,6 +126,7 @@ type Log struct {
 	cleaned  atomic.Int64 // compacted up to here
 	// shape is held while segments are taken out or swapped; taken before mu.
 	shape   sync.Mutex
+	skips   atomic.Pointer[[]Range]
 	failure atomic.Pointer[failure]
 	// syncFailed: also if it was not the first failure.
 	syncFailed atomic.Bool

@@ -30,6 +30,7 @@ func Open(o Options) (*Log, error) {
 	l.o.RecoveryPoint = max(o.RecoveryPoint, o.LogStart)
 	l.point.at = l.o.RecoveryPoint
 	l.cleaned.Store(o.Cleaned)
+	l.setSkips(slices.Clone(o.Skips))
 	l.flush.running = make(chan struct{}, 1)
 	l.segments.Store(newRow())
 	files, err := l.list()
@@ -100,7 +101,9 @@ func (l *Log) load(c contents) error {
 	l.start.Store(l.o.LogStart)
 	if len(c.bases) == 0 {
 		if rp > 0 {
-			return l.lost(newSegment(l.o.Dir, 0), 0, 0)
+			if err := l.lost(newSegment(l.o.Dir, 0), 0, 0); err != nil {
+				return err
+			}
 		}
 		return l.loadProducers(c.snapshots)
 	}
@@ -135,11 +138,17 @@ func (l *Log) load(c contents) error {
 			s.seal(l.end.Load())
 			continue
 		}
-		if l.end.Load() < rp {
+		lost := l.end.Load() < rp
+		if lost && !l.Skipped(l.end.Load(), rp) {
 			return l.lost(s, l.end.Load(), s.written.Load())
 		}
 		if err := l.cut(s, tail, c.bases[i+1:]); err != nil {
 			return err
+		}
+		if lost {
+			if err := l.lost(s, l.end.Load(), s.written.Load()); err != nil {
+				return err
+			}
 		}
 		break
 	}
@@ -157,9 +166,19 @@ func (l *Log) load(c contents) error {
 	return l.loadProducers(c.snapshots)
 }
 
-// lost says that the log ends at offset, below its recovery point.
+// lost says that the log ends at offset in s, below its recovery point. If that has been given up (Skip), the log goes on behind, in a new segment: no offset is given to two records.
 func (l *Log) lost(s *segment, offset, pos int64) error {
-	return l.corrupt(s, offset, l.o.RecoveryPoint, pos, errors.New("the log ends below its recovery point"))
+	rp := l.o.RecoveryPoint
+	if !l.Skipped(offset, rp) {
+		return l.corrupt(s, offset, rp, pos, errors.New("the log ends below its recovery point"))
+	}
+	if err := l.makeDir(); err != nil {
+		return err
+	}
+	s.seal(rp)
+	l.end.Store(rp)
+	_, err := l.roll(nil, 0)
+	return err
 }
 
 // scan opens the segment for writing, reads its batches from the recovery point on and moves the log end behind the last whole

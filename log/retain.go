@@ -2,6 +2,7 @@ package rlog
 
 import (
 	"context"
+	"math"
 	"time"
 )
 
@@ -21,6 +22,8 @@ type Removed struct {
 	Bytes    int64
 	LogStart int64 // log start offset now
 	Held     int   // segments that stay because the clock is in doubt
+	// Next is the time in ms before which Retain would remove nothing for its age and roll nothing, if nobody appended; math.MaxInt64 if there is no such time.
+	Next int64
 }
 
 // Retain removes the segments that may go, from the oldest on: those before the log start offset, those that the others leave no room for, and those that are too
@@ -39,13 +42,46 @@ func (l *Log) Retain(r Retention) (Removed, error) {
 	}
 	sealed := l.segments.Load().sealed()
 	n, held := l.expired(sealed, r)
-	if n == 0 {
-		return Removed{LogStart: l.start.Load(), Held: held}, l.sweep()
+	gone := Removed{LogStart: l.start.Load()}
+	var err error
+	if n > 0 {
+		gone, err = l.removeUpTo(max(l.start.Load(), sealed[n-1].next))
+	} else {
+		err = l.sweep()
 	}
-	gone, err := l.removeUpTo(max(l.start.Load(), sealed[n-1].next))
-	gone.Held = held
+	gone.Held, gone.Next = held, l.nextDue(r)
 	return gone, err
 }
+
+// nextDue is when there is something to do again.
+func (l *Log) nextDue(r Retention) int64 {
+	next := int64(math.MaxInt64)
+	rw := l.segments.Load()
+	if sealed := rw.sealed(); len(sealed) > 0 && r.Age >= 0 {
+		t, _ := l.greatestTime(sealed[0], r.Now)
+		next = after(t, r.Age)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s := rw.active; s != nil && s.written.Load() > 0 {
+		next = min(next, after(s.began(r.Now), l.settings.Load().SegmentAge))
+		if r.Age >= 0 {
+			next = min(next, after(l.lastTime(s, r.Now), r.Age))
+		}
+	}
+	return next
+}
+
+// after is the first millisecond at which more than d has passed since t, both in ms.
+func after(t int64, d time.Duration) int64 {
+	if ms := d.Milliseconds(); t <= math.MaxInt64-ms-1 {
+		return t + ms + 1
+	}
+	return math.MaxInt64
+}
+
+// Segments is how many segments the log has.
+func (l *Log) Segments() int { return l.segments.Load().tree.Len() }
 
 // TrimTo makes offset the log start offset, and removes the segments before it: Kafka's DeleteRecords. Records that are not durable yet are made durable
 // first, so that the log start never leads the log's end. An offset before the log start changes nothing; one behind the log end is kafka.ErrOffsetOutOfRange.
@@ -81,20 +117,19 @@ func (l *Log) expired(sealed []*segment, r Retention) (n, held int) {
 	}
 	if r.Bytes >= 0 && n < len(sealed) {
 		total := l.segments.Load().active.written.Load()
-		for _, s := range sealed {
+		for _, s := range sealed[n:] {
 			total += s.sealedSize.Load()
 		}
-		k := 0
-		for ; k < len(sealed) && total-sealed[k].sealedSize.Load() >= r.Bytes; k++ {
-			total -= sealed[k].sealedSize.Load()
+		for ; n < len(sealed) && total-sealed[n].sealedSize.Load() >= r.Bytes; n++ {
+			total -= sealed[n].sealedSize.Load()
 		}
-		n = max(n, k)
 	}
 	if r.Age < 0 {
 		return n, 0
 	}
-	sure, maybe := 0, 0
-	for i, s := range sealed {
+	sure, maybe := n, n
+	for i := n; i < len(sealed); i++ {
+		s := sealed[i]
 		t, ok := l.greatestTime(s, r.Now)
 		if !ok {
 			continue // what cannot be read goes with the one behind it
@@ -107,12 +142,8 @@ func (l *Log) expired(sealed []*segment, r Retention) (n, held int) {
 			sure = i + 1
 		}
 	}
-	n = max(n, sure)
-	if maybe > n {
-		let := min(maybe, n+r.Most)
-		return let, maybe - let
-	}
-	return n, 0
+	n = min(maybe, sure+r.Most)
+	return n, maybe - n
 }
 
 // greatestTime is the greatest timestamp in a sealed segment, in ms; ok is false if nobody knows.
@@ -124,7 +155,7 @@ func (l *Log) greatestTime(s *segment, now int64) (t int64, ok bool) {
 	return info.ModTime.UnixMilli(), err == nil
 }
 
-// recordedTime is what the segment's records say; ok is false if some of them cannot be read.
+// recordedTime is what the segment's records say; ok is false if they say nothing, or some of them cannot be read.
 func (l *Log) recordedTime(s *segment) (t int64, ok bool) {
 	if !s.acquire() {
 		return 0, false
@@ -138,7 +169,8 @@ func (l *Log) recordedTime(s *segment) (t int64, ok bool) {
 	if err != nil || x.holes {
 		return 0, false
 	}
-	return greatest(x).Timestamp, true
+	last, ok := x.times.Last()
+	return last.Timestamp, ok
 }
 
 // rollIdle seals the active segment if it has come of age, or if all that it holds may go.
@@ -152,14 +184,30 @@ func (l *Log) rollIdle(r Retention) error {
 	if s.seen == 0 {
 		s.seen = r.Now
 	}
-	first := s.firstTime
-	if first < 0 || first > r.Now {
-		first = s.seen
-	}
-	if due := r.Now-first > l.settings.Load().SegmentAge.Milliseconds(); !due && !l.allGone(s, r) {
+	if due := r.Now-s.began(r.Now)-r.Doubt.Milliseconds() > l.settings.Load().SegmentAge.Milliseconds(); !due && !l.allGone(s, r) {
 		return nil
 	}
 	return l.rollNow(s)
+}
+
+// began is the time from which the age of the active segment counts: that of its first record, unless that is in the future.
+func (s *segment) began(now int64) int64 {
+	if s.firstTime < 0 || s.firstTime > now {
+		return s.seen
+	}
+	return s.firstTime
+}
+
+// lastTime is the greatest timestamp of the active segment; if that is in the future, the time of its last change.
+func (l *Log) lastTime(s *segment, now int64) int64 {
+	if t := s.maxTime.Timestamp; t >= 0 && t <= now {
+		return t
+	}
+	info, err := l.o.FS.Stat(s.name(suffixLog))
+	if err != nil {
+		return now
+	}
+	return info.ModTime.UnixMilli()
 }
 
 // rollNow begins a new segment though the active one has room.
@@ -181,15 +229,7 @@ func (l *Log) allGone(s *segment, r Retention) bool {
 	if r.Age < 0 {
 		return false
 	}
-	t := s.maxTime.Timestamp
-	if t < 0 || t > r.Now {
-		info, err := l.o.FS.Stat(s.name(suffixLog))
-		if err != nil {
-			return false
-		}
-		t = info.ModTime.UnixMilli()
-	}
-	return r.Now-t-r.Doubt.Milliseconds() > r.Age.Milliseconds()
+	return r.Now-l.lastTime(s, r.Now)-r.Doubt.Milliseconds() > r.Age.Milliseconds()
 }
 
 // removeUpTo makes start the log start offset and removes the segments before it. shape is held.

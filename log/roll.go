@@ -38,6 +38,9 @@ func (l *Log) roll(old *segment, size int64) (*segment, error) {
 		old.seal(end)
 	}
 	l.segments.Store(l.segments.Load().with(s))
+	if old != nil && l.o.Events.Rolled != nil {
+		l.o.Events.Rolled()
+	}
 	return s, nil
 }
 

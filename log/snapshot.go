@@ -183,6 +183,10 @@ func (l *Log) loadSnapshot(offsets []int64, end int64) (from int64, err error) {
 	if from < 0 {
 		l.mu.producers = producers{}
 		from = l.start.Load()
+		// The log start may lie within its segment.
+		if first, ok := l.segments.Load().tree.Min(); ok {
+			from = min(from, first.base)
+		}
 	}
 	return from, nil
 }

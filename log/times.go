@@ -73,7 +73,7 @@ func (l *Log) timeInSegment(s *segment, t, limit int64) (found Found, ok bool, e
 		if b == nil || err != nil {
 			return Found{}, false, err
 		}
-		if found, ok, err := firstAt(c.File(), b, t, l.start.Load()); ok || err != nil {
+		if found, ok, err := firstAt(c.File(), b, t, l.start.Load(), limit); ok || err != nil {
 			return found, ok, err
 		}
 	}
@@ -102,15 +102,20 @@ func (l *Log) beforeTime(s *segment, f vfs.File, t int64) (offset int64, err err
 	return s.base, nil
 }
 
-// firstAt finds the first record of b at or after time t and offset start.
-func firstAt(f vfs.File, b batch.Batch, t, start int64) (found Found, ok bool, err error) {
+// firstAt finds the first record of b at or after time t and offset start, and below limit.
+func firstAt(f vfs.File, b batch.Batch, t, start, limit int64) (found Found, ok bool, err error) {
 	defer vfs.Catch(vfs.Arm(), f, &err)
 	if b.MaxTimestamp() < t {
 		return Found{}, false, nil
 	}
-	it := b.Iter()
+	var buf []byte
+	plain, err := b.Plain(&buf, MaxPlain)
+	if err != nil {
+		return Found{}, false, err
+	}
+	it := plain.Iter()
 	var r batch.Record
-	for it.Next(&r) {
+	for it.Next(&r) && r.Offset < limit {
 		if r.Timestamp >= t && r.Offset >= start {
 			return Found{r.Offset, r.Timestamp, b.LeaderEpoch()}, true, nil
 		}

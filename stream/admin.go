@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"time"
 
@@ -136,15 +137,29 @@ func (a admin) Health(ctx context.Context, tps ...TopicPartition) ([]PartitionHe
 	return out, nil
 }
 
-// The rest comes with groups, transactions and retention.
-
-func (admin) AlterTopic(context.Context, string, map[string]string, ...string) error {
-	return unsupported("AlterTopic")
+func (a admin) AlterTopic(ctx context.Context, topic string, set map[string]string, unset ...string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return a.e.b.AlterTopic(topic, set, unset)
 }
 
-func (admin) DeleteRecords(context.Context, map[TopicPartition]int64) error {
-	return unsupported("DeleteRecords")
+func (a admin) DeleteRecords(ctx context.Context, before map[TopicPartition]int64) error {
+	var errs []error
+	for tp, offset := range before {
+		if err := ctx.Err(); err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		p, err := a.e.b.Partition(tp)
+		if err == nil {
+			err = p.DeleteRecords(ctx, offset)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
+
+// The rest comes with groups and transactions.
 
 func (admin) Groups(context.Context, ...string) ([]GroupInfo, error) {
 	return nil, unsupported("Groups")

@@ -135,9 +135,10 @@ type Admin interface {
 	Topics(ctx context.Context, names ...string) ([]TopicInfo, error)
 	// AddPartitions raises the number of partitions to total. Keys may move to other partitions.
 	AddPartitions(ctx context.Context, topic string, total int) error
-	// AlterTopic changes settings, by Kafka's names. In this version: ErrUnsupported.
+	// AlterTopic changes settings, by Kafka's names, durably and from now on; those in unset get their defaults again. All faults are reported at once, and then nothing changes.
 	AlterTopic(ctx context.Context, topic string, set map[string]string, unset ...string) error
-	// DeleteRecords removes records before offsets. In this version: ErrUnsupported.
+	// DeleteRecords makes these offsets the log start offsets of their partitions, durably: what lies before is not read any more, and its space is freed segment by segment. -1
+	// is the log end. An offset before the log start changes nothing, one behind the log end is ErrOffsetOutOfRange. What an error leaves undone can be done again.
 	DeleteRecords(ctx context.Context, before map[TopicPartition]int64) error
 	// StartOffsets returns the log start offsets.
 	StartOffsets(ctx context.Context, tps ...TopicPartition) (Offsets, error)

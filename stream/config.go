@@ -33,9 +33,18 @@ type Options struct {
 	// MinFree is how many bytes of the file system appends leave free; below it they are ErrDiskFull. 0: the lesser of
 	// 64 MiB and 5 % of the file system; negative: none.
 	MinFree int64
+	// CleanInterval is the time between two looks at what retention and compaction have to do, besides those when a segment is full; 0: 30 s
+	// (log.retention.check.interval.ms, log.cleaner.backoff.ms).
+	CleanInterval time.Duration
+	// CleanRate bounds the bytes a second that compaction reads and writes, so that it leaves the disk to others; 0: 32 MiB; negative: no bound
+	// (log.cleaner.io.max.bytes.per.second).
+	CleanRate int64
+	// CleanMemory bounds the memory in bytes in which compaction remembers keys, 24 bytes each; where it has no room it makes several passes. 0: 16 MiB
+	// (log.cleaner.dedupe.buffer.size).
+	CleanMemory int64
 	// CloseTimeout is how long Close waits for producers to flush; 0: 30 s.
 	CloseTimeout time.Duration
-	// WallClock feeds timestamps; nil: time.Now. For tests that step the clock: timers follow package time.
+	// WallClock feeds timestamps and retention; nil: time.Now. For tests that step the clock: timers follow package time.
 	WallClock func() time.Time
 }
 
@@ -57,6 +66,17 @@ type Events struct {
 	// OffsetClamped: an offset lay behind the log's end and has been taken as the end: one that was committed, in a directory put together from copies of different age, or
 	// a consumer's position, after a partition that failed was opened again without its last records.
 	OffsetClamped func(group string, tp TopicPartition, from, to int64)
+	// Corrupt: damage has been found, by a reader or in the background; once for each place. See Engine.SkipCorrupt.
+	Corrupt func(err *CorruptError)
+	// Quarantined: a file that cannot be used has been moved to the quarantine directory.
+	Quarantined func(tp TopicPartition, file, to string, reason error)
+	// Expired: retention has removed the oldest segments of a partition; logStart is its log start offset now.
+	Expired func(tp TopicPartition, segments int, bytes, logStart int64)
+	// Compacted: the records from one offset up to another have been compacted with what was there before; the segments that have been replaced had before bytes, and have after.
+	Compacted func(tp TopicPartition, from, to, before, after int64)
+	// ClockJumped: the wall clock is so much ahead of the time that has passed since retention last believed it. Until it has gone on like that for a day, what only the jump makes
+	// too old goes slowly: a tenth of a partition's segments in five minutes.
+	ClockJumped func(by time.Duration)
 }
 
 // Validate reports all faults at once; they match ErrInvalidConfig or ErrUnsupported.
@@ -65,7 +85,8 @@ func (o *Options) Validate() error {
 	if o.ReadOnly {
 		errs = append(errs, unsupported("Options.ReadOnly"))
 	}
-	errs = append(errs, notNegative("SyncInterval", o.SyncInterval), notNegative("SyncBytes", o.SyncBytes), notNegative("CloseTimeout", o.CloseTimeout))
+	errs = append(errs, notNegative("SyncInterval", o.SyncInterval), notNegative("SyncBytes", o.SyncBytes), notNegative("CloseTimeout", o.CloseTimeout),
+		notNegative("CleanInterval", o.CleanInterval), notNegative("CleanMemory", o.CleanMemory))
 	if o.AutoCreate != nil {
 		errs = append(errs, o.AutoCreate.Validate())
 	}
@@ -85,9 +106,9 @@ type Cleanup int8
 const (
 	// CleanupDelete removes records by age and size; off unless a retention is set.
 	CleanupDelete Cleanup = iota
-	// CleanupCompact keeps the last value of every key. In this version: ErrUnsupported.
+	// CleanupCompact keeps the last value of every key. Every record needs a key: others are ErrInvalidRecord.
 	CleanupCompact
-	// CleanupCompactDelete does both. In this version: ErrUnsupported.
+	// CleanupCompactDelete does both.
 	CleanupCompactDelete
 )
 
@@ -97,16 +118,16 @@ type TopicConfig struct {
 	Partitions int
 	// SegmentBytes is the size at which a segment file is full; 0: 1 GiB; at least 1 KiB, at most 2 GiB - 1 (segment.bytes).
 	SegmentBytes int64
-	// RetentionBytes is the size above which old segments go; 0: none (retention.bytes). In this version: ErrUnsupported.
+	// RetentionBytes is the size in bytes of a partition above which its oldest segments go, whole ones only, so that it never falls below; 0: none (retention.bytes).
 	RetentionBytes int64
-	// Retention is the age above which old segments go; 0: none (retention.ms). In this version: ErrUnsupported.
+	// Retention is the age above which old segments go, counted from a segment's greatest timestamp; 0: none (retention.ms). At least 1 ms.
 	Retention time.Duration
-	// DeleteRetention is how long tombstones are kept; 0: 24 h (delete.retention.ms). In this version: ErrUnsupported.
+	// DeleteRetention is how long compaction keeps tombstones, from the pass that first meets them; 0: 24 h (delete.retention.ms). "0" in Config: not at all.
 	DeleteRetention time.Duration
 	// Cleanup says what is done with old records.
 	Cleanup Cleanup
-	// Config has the rest, by Kafka's names: segment.bytes, segment.ms, segment.index.bytes, index.interval.bytes,
-	// max.message.bytes. A field above and its name here exclude each other.
+	// Config has the rest, by Kafka's names: segment.ms, segment.index.bytes, index.interval.bytes, max.message.bytes, min.compaction.lag.ms,
+	// max.compaction.lag.ms, min.cleanable.dirty.ratio, and those of the fields above. A field and its name here exclude each other.
 	Config map[string]string
 }
 
@@ -116,14 +137,15 @@ func (c *TopicConfig) Validate() error {
 	if c.Partitions < 0 || c.Partitions > broker.MaxPartitions {
 		errs = append(errs, fmt.Errorf("%w: %d", kafka.ErrInvalidPartitions, c.Partitions))
 	}
-	if c.RetentionBytes != 0 || c.Retention != 0 || c.DeleteRetention != 0 {
-		errs = append(errs, unsupported("retention"))
+	if c.Cleanup < CleanupDelete || c.Cleanup > CleanupCompactDelete {
+		errs = append(errs, fmt.Errorf("%w: Cleanup is %d", kafka.ErrInvalidConfig, c.Cleanup))
 	}
-	if c.Cleanup != CleanupDelete {
-		errs = append(errs, unsupported("compaction"))
-	}
-	if _, both := c.Config["segment.bytes"]; both && c.SegmentBytes != 0 {
-		errs = append(errs, fmt.Errorf("%w: SegmentBytes and segment.bytes are both set", kafka.ErrInvalidConfig))
+	errs = append(errs, notNegative("SegmentBytes", c.SegmentBytes), notNegative("RetentionBytes", c.RetentionBytes),
+		notNegative("Retention", c.Retention), notNegative("DeleteRetention", c.DeleteRetention))
+	for name := range c.fields() {
+		if _, both := c.Config[name]; both {
+			errs = append(errs, fmt.Errorf("%w: %s is set in Config and by its field", kafka.ErrInvalidConfig, name))
+		}
 	}
 	_, err := broker.ParseConfig(c.settings())
 	return errors.Join(append(errs, err)...)
@@ -131,12 +153,30 @@ func (c *TopicConfig) Validate() error {
 
 // settings returns what differs from the defaults, by Kafka's names.
 func (c *TopicConfig) settings() map[string]string {
-	m := maps.Clone(c.Config)
-	if c.SegmentBytes != 0 {
-		if m == nil {
-			m = map[string]string{}
+	m := c.fields()
+	maps.Copy(m, c.Config)
+	return m
+}
+
+// fields are the settings that have a field of their own.
+func (c *TopicConfig) fields() map[string]string {
+	m := map[string]string{}
+	number := func(name string, n int64) {
+		if n != 0 {
+			m[name] = strconv.FormatInt(n, 10)
 		}
-		m["segment.bytes"] = strconv.FormatInt(c.SegmentBytes, 10)
+	}
+	// Less than a millisecond is not nothing.
+	millis := func(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
+	number("segment.bytes", c.SegmentBytes)
+	number("retention.bytes", c.RetentionBytes)
+	number("retention.ms", millis(c.Retention))
+	number("delete.retention.ms", millis(c.DeleteRetention))
+	switch c.Cleanup {
+	case CleanupCompact:
+		m["cleanup.policy"] = "compact"
+	case CleanupCompactDelete:
+		m["cleanup.policy"] = "compact,delete"
 	}
 	return m
 }

@@ -333,6 +333,16 @@ func (c *consumer) setPaused(tps []TopicPartition, paused bool) {
 	c.waiter.Wake()
 }
 
+// forgive goes on in a partition that was passed over since it is damaged: some of the damage has been given up.
+func (c *consumer) forgive(tp TopicPartition) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t := c.mu.byTP[tp]; t != nil && errors.Is(t.failure, kafka.ErrCorrupt) {
+		t.failure = nil
+		c.waiter.Wake()
+	}
+}
+
 func (c *consumer) Group() GroupMetadata {
 	c.mu.Lock()
 	defer c.mu.Unlock()

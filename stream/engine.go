@@ -24,6 +24,10 @@ const (
 	defaultSyncBytes    = 64 << 20
 	defaultMinFree      = 64 << 20
 	defaultCloseTimeout = 30 * time.Second
+
+	defaultCleanInterval = 30 * time.Second
+	defaultCleanRate     = 32 << 20
+	defaultCleanMemory   = 16 << 20
 )
 
 // Engine is an open directory. It implements Client and is safe for concurrent use.
@@ -107,9 +111,19 @@ func open(o Options, dir string, own vfs.FS) (_ *Engine, err error) {
 	if o.MinFree == 0 {
 		o.MinFree = minFree(o.FS, dir)
 	}
+	if o.CleanInterval == 0 {
+		o.CleanInterval = defaultCleanInterval
+	}
+	if o.CleanRate == 0 {
+		o.CleanRate = defaultCleanRate
+	}
+	if o.CleanMemory == 0 {
+		o.CleanMemory = defaultCleanMemory
+	}
 	b, err := broker.Open(broker.Options{
 		FS: o.FS, Dir: dir, Logger: o.Logger,
 		SyncInterval: o.SyncInterval, SyncBytes: o.SyncBytes, MinFree: max(o.MinFree, 0), WallClock: o.WallClock,
+		Clean:  broker.CleanOptions{Interval: o.CleanInterval, Rate: max(o.CleanRate, 0), Memory: o.CleanMemory},
 		Events: broker.Events(o.Events),
 	})
 	if err != nil {
@@ -215,7 +229,36 @@ func (e *Engine) Process(context.Context, ProcessConfig, func(context.Context, T
 // Backup copies the engine into a directory. In this version: ErrUnsupported.
 func (e *Engine) Backup(ctx context.Context, dir string) error { return unsupported("Backup") }
 
-// SkipCorrupt gives up damaged offsets. In this version: ErrUnsupported.
+// SkipCorrupt gives up what is damaged in offsets [from, to) of a partition, those of a CorruptError, durably: consumers pass over it in silence from now on, and those that have paused the
+// partition for it go on. Bytes stay in place, and records in the range that can be read are read. A partition whose end is lost can be used again, if all that is lost is given
+// up; no offset is used twice.
+//
+// Errors: ErrUnknownTopic; ErrOffsetOutOfRange if that is no range; the partition's own, if it cannot be opened for another reason.
 func (e *Engine) SkipCorrupt(ctx context.Context, tp TopicPartition, from, to int64) error {
-	return unsupported("SkipCorrupt")
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	p, err := e.b.Partition(tp)
+	if err != nil {
+		return err
+	}
+	if err := p.SkipCorrupt(from, to); err != nil {
+		return kafka.Storage(err)
+	}
+	e.mu.Lock()
+	clients := slices.Collect(maps.Keys(e.mu.clients))
+	e.mu.Unlock()
+	for _, c := range clients {
+		if c, ok := c.(*consumer); ok {
+			c.forgive(tp)
+		}
+	}
+	return nil
+}
+
+// Verify reads everything that the engine has stored, records, indexes, producer snapshots and metadata, and calls report for all damage, one call at a time. Damage of a file that
+// only helps to find records has no offsets (From equals To); that of the metadata has neither partition nor offsets (-1). The engine is used as before meanwhile. An error says why
+// Verify did not come to the end; nil says that everything was read, and whatever is wrong reported.
+func (e *Engine) Verify(ctx context.Context, report func(*CorruptError)) error {
+	return kafka.Storage(e.b.Verify(ctx, report))
 }

@@ -274,6 +274,9 @@ func (p *producer) add(ln *lane, r *Record, now *int64, last int64) (ms int64, e
 	if r.Acks < AcksDefault || r.Acks > AcksSynced {
 		return 0, fmt.Errorf("%w: Acks is %v", kafka.ErrInvalidRecord, r.Acks)
 	}
+	if r.Key == nil && ln.p.Topic().Compacted() {
+		return 0, fmt.Errorf("%w: no key, in a topic that is compacted", kafka.ErrInvalidRecord)
+	}
 	headers := r.Headers
 	if p.name != nil {
 		headers = ln.withoutSequence(headers)

@@ -86,18 +86,20 @@ func TestTopicConfigReportsAllFaultsAtOnce(t *testing.T) {
 		wantErr(t, create(stream.TopicConfig{
 			Partitions: -1, Cleanup: stream.CleanupCompact, SegmentBytes: 1,
 			Config: map[string]string{"segment.bytes": "5000", "no.such": "1", "max.message.bytes": "x"},
-		}), stream.ErrInvalidPartitions, stream.ErrUnsupported, stream.ErrInvalidConfig)
+		}), stream.ErrInvalidPartitions, stream.ErrInvalidConfig)
 		err := create(stream.TopicConfig{Config: map[string]string{"no.such": "1", "max.message.bytes": "x"}})
 		for _, name := range []string{"no.such", "max.message.bytes"} {
 			if !strings.Contains(err.Error(), name) {
 				t.Errorf("%q does not name %s", err, name)
 			}
 		}
-		wantErr(t, create(stream.TopicConfig{Retention: 1}), stream.ErrUnsupported)
-		wantErr(t, create(stream.TopicConfig{RetentionBytes: 1}), stream.ErrUnsupported)
+		wantErr(t, create(stream.TopicConfig{Retention: -1}), stream.ErrInvalidConfig)
+		wantErr(t, create(stream.TopicConfig{RetentionBytes: -1}), stream.ErrInvalidConfig)
+		wantErr(t, create(stream.TopicConfig{DeleteRetention: 1, Config: map[string]string{"delete.retention.ms": "0"}}), stream.ErrInvalidConfig)
 		wantErr(t, create(stream.TopicConfig{SegmentBytes: 1023}), stream.ErrInvalidConfig)
 		wantErr(t, create(stream.TopicConfig{SegmentBytes: 1 << 31}), stream.ErrInvalidConfig)
-		wantErr(t, create(stream.TopicConfig{Config: map[string]string{"cleanup.policy": "compact"}}), stream.ErrUnsupported)
+		wantErr(t, create(stream.TopicConfig{Config: map[string]string{"cleanup.policy": "compact,x"}}), stream.ErrInvalidConfig)
+		wantErr(t, create(stream.TopicConfig{Config: map[string]string{"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"}}), stream.ErrInvalidConfig)
 		eq(t, "topics", len(must(eng.Admin().Topics(t.Context()))(t)), 0)
 	})
 }

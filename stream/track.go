@@ -33,7 +33,7 @@ type track struct {
 	cur   *rlog.Cursor
 	batch batch.Batch // the batch that is being handed over; nil: none
 	it    batch.Iter
-	kept  batch.Batch // batch, if it is a copy; kept for the next one
+	kept  []byte // batch, if it is a copy or was compressed; kept for the next one
 	// lost are the offsets that were handed over and are of other records now, since the partition failed.
 	lost struct{ from, to int64 }
 	// doubt: the file has changed under a reader, so each batch is checked before it is decoded too, and the cursor says what is wrong.
@@ -91,8 +91,11 @@ func (c *consumer) place(t *track) error {
 		}
 	}
 	if t.fresh {
-		t.moveTo(0, -1)
-		return nil
+		start, _, _, err := t.p.Bounds()
+		if err == nil {
+			t.moveTo(start, -1)
+		}
+		return err
 	}
 	return c.reset(t, kafka.ErrNoOffset)
 }
@@ -201,26 +204,31 @@ func (c *consumer) nextBatch(t *track) error {
 		if err != nil || b == nil {
 			return t.life.ReadError(err)
 		}
-		if err := t.take(b); err != nil || t.batch != nil {
+		right, err := t.take(b)
+		if err != nil || t.batch != nil {
 			return t.life.ReadError(err)
 		}
-		if t.doubt && t.cur.Check == rlog.CheckLater {
+		if !right { // the cursor says what is wrong
+			t.doubt = true
 			t.leave()
 		}
 	}
 	return nil
 }
 
-// take makes b the batch that is handed over, at the record that is due; control batches are passed over.
-func (t *track) take(b batch.Batch) (err error) {
+// take makes b the batch that is handed over, at the record that is due; control batches are passed over. It reports whether b is right: of most batches that shows
+// later, see confirm.
+func (t *track) take(b batch.Batch) (right bool, err error) {
 	defer vfs.Catch(vfs.Arm(), t.cur.File(), &err)
 	if b.Control() {
-		if t.cur.Check == rlog.CheckLater {
-			t.doubt = true // no record of it is decoded and confirmed: it is checked before it is passed over
-			return nil
+		if batch.Check(b) != nil {
+			return false, nil
 		}
 		t.next = b.LastOffset() + 1
-		return nil
+		return true, nil
+	}
+	if b.Codec() != batch.None {
+		return t.unpack(b)
 	}
 	it := b.Iter()
 	if b.Count() == b.LastOffsetDelta()+1 { // no holes
@@ -229,7 +237,26 @@ func (t *track) take(b batch.Batch) (err error) {
 		}
 	}
 	t.batch, t.it = b, it
-	return nil
+	return true, nil
+}
+
+// unpack makes the batch that is handed over one that was compressed. Its bytes are the track's own from then on, so they are checked before.
+func (t *track) unpack(b batch.Batch) (right bool, err error) {
+	if batch.Check(b) != nil {
+		return false, nil
+	}
+	if cap(t.kept) > maxKept {
+		t.kept = nil
+	}
+	plain, err := b.Plain(&t.kept, rlog.MaxPlain)
+	if err != nil {
+		if err = t.cur.Unreadable(b, err); err == nil {
+			t.next = b.LastOffset() + 1
+		}
+		return true, err
+	}
+	t.batch, t.it = plain, plain.Iter()
+	return true, nil
 }
 
 // decode hands over records of the track's batch. It is the one place where mapped bytes are touched record by record, so it is guarded as

@@ -16,8 +16,8 @@
 // What happens at open, in order: lock, RUNNEL, metadata, clean mark removed, interrupted deletions finished, foreign
 // directories set aside, partitions that were not closed in order recovered. Other partitions are opened when they are first used.
 //
-// Goroutines: the wheel's clock and the workers that it makes for timers and repairs, the flusher and its helpers while several partitions are flushed, and the leaders of syncs
-// whose callers may leave; Close waits for all.
+// Goroutines: the wheel's clock and the workers that it makes for timers and repairs, the flusher and its helpers while several partitions are flushed, the cleaner, and the
+// leaders of syncs whose callers may leave; Close waits for all.
 package broker
 
 import (
@@ -40,9 +40,10 @@ type Options struct {
 	FS           vfs.FS
 	Dir          string
 	Logger       *slog.Logger
-	SyncInterval time.Duration    // from the first unsynced append to the background sync
-	SyncBytes    int64            // unsynced bytes of a partition that start it earlier
-	MinFree      int64            // bytes of the file system that appends leave free; 0: none
+	SyncInterval time.Duration // from the first unsynced append to the background sync
+	SyncBytes    int64         // unsynced bytes of a partition that start it earlier
+	MinFree      int64         // bytes of the file system that appends leave free; 0: none
+	Clean        CleanOptions
 	WallClock    func() time.Time // nil: time.Now
 	Events       Events
 }
@@ -56,6 +57,11 @@ type Events struct {
 	MetaRecovered  func()
 	StrayDirectory func(from, to string)
 	OffsetClamped  func(group string, tp kafka.TopicPartition, from, to int64)
+	Corrupt        func(err *kafka.CorruptError)
+	Quarantined    func(tp kafka.TopicPartition, file, to string, reason error)
+	Expired        func(tp kafka.TopicPartition, segments int, bytes, logStart int64)
+	Compacted      func(tp kafka.TopicPartition, from, to, before, after int64)
+	ClockJumped    func(by time.Duration)
 }
 
 // maxSyncs is how many syncs of an engine run at once: more do not make a disk faster.
@@ -77,6 +83,7 @@ type Broker struct {
 	clock              clock
 	syncs              chan struct{}
 	flush              flusher
+	clean              cleaner
 
 	// life is held for reading by every call that uses meta, for writing by Close.
 	life struct {
@@ -127,12 +134,14 @@ func Open(o Options) (_ *Broker, err error) {
 	b.epoch.Store(epoch)
 	b.ids = b.meta.ProducerIDs()
 	b.flush.start(b)
+	b.clean.start(b)
 	if err := b.loadTopics(); err != nil {
 		return nil, err
 	}
 	if !clean {
 		o.Logger.Info("last stop was not in order, recovering", "dir", o.Dir, "incarnation", epoch)
 	}
+	b.clean.now()
 	return b, b.recover()
 }
 
@@ -153,6 +162,7 @@ func (b *Broker) abort() error {
 
 // stop ends the goroutines.
 func (b *Broker) stop() {
+	b.clean.stop()
 	b.flush.stop()
 	if b.wheel != nil {
 		b.wheel.Close()
@@ -162,6 +172,7 @@ func (b *Broker) stop() {
 // Close makes everything durable and lets go of the directory. It waits for calls that are running; a second one does nothing. An error
 // means that something could not be made durable: the next Open recovers.
 func (b *Broker) Close() error {
+	b.clean.stop() // it may be in the middle of something long
 	b.life.Lock()
 	if b.life.closed {
 		b.life.Unlock()

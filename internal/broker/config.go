@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	rlog "github.com/runnelmq/runnel/log"
@@ -19,7 +20,22 @@ import (
 type Config struct {
 	rlog.Settings       // segment.bytes, segment.ms, segment.index.bytes, index.interval.bytes
 	MaxMessageBytes int // max.message.bytes
+
+	Delete          bool          // cleanup.policy has delete
+	Compact         bool          // cleanup.policy has compact
+	Retention       time.Duration // retention.ms; negative: none
+	RetentionBytes  int64         // retention.bytes; negative: none
+	DeleteRetention time.Duration // delete.retention.ms
+	MinLag          time.Duration // min.compaction.lag.ms
+	MaxLag          time.Duration // max.compaction.lag.ms
+	DirtyRatio      float64       // min.cleanable.dirty.ratio
 }
+
+// Expires reports whether records go by age or size.
+func (c *Config) Expires() bool { return c.Delete && (c.Retention >= 0 || c.RetentionBytes >= 0) }
+
+// forever is the longest time in milliseconds that a time.Duration holds.
+const forever = time.Duration(math.MaxInt64 / int64(time.Millisecond) * int64(time.Millisecond))
 
 // DefaultMaxMessageBytes is Kafka's default for max.message.bytes: a batch of 1 MiB and its header.
 const DefaultMaxMessageBytes = 1<<20 + 12
@@ -27,8 +43,7 @@ const DefaultMaxMessageBytes = 1<<20 + 12
 // MinSegmentBytes is the least segment.bytes.
 const MinSegmentBytes = 1 << 10
 
-// ParseConfig reads settings by Kafka's names. All faults are reported at once; they match kafka.ErrInvalidConfig, or
-// kafka.ErrUnsupported for what this version does not do.
+// ParseConfig reads settings by Kafka's names. All faults are reported at once; they match kafka.ErrInvalidConfig.
 func ParseConfig(m map[string]string) (Config, error) {
 	c := Config{
 		Settings: rlog.Settings{
@@ -38,6 +53,12 @@ func ParseConfig(m map[string]string) (Config, error) {
 			IndexInterval: index.Interval,
 		},
 		MaxMessageBytes: DefaultMaxMessageBytes,
+		Delete:          true,
+		Retention:       -1,
+		RetentionBytes:  -1,
+		DeleteRetention: 24 * time.Hour,
+		MaxLag:          forever,
+		DirtyRatio:      0.5,
 	}
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(m)) {
@@ -49,29 +70,62 @@ func ParseConfig(m map[string]string) (Config, error) {
 			}
 			return n
 		}
-		only := func(allowed string) {
-			if v != allowed {
-				errs = append(errs, fmt.Errorf("%w: %s=%s, this version does %s only", kafka.ErrUnsupported, name, v, allowed))
+		duration := func(least int64) time.Duration {
+			n := number(least, math.MaxInt64)
+			if n < 0 {
+				return -1
 			}
+			return time.Duration(min(n, forever.Milliseconds())) * time.Millisecond
 		}
 		switch name {
 		case "segment.bytes":
 			c.SegmentBytes = number(MinSegmentBytes, rlog.MaxSegmentBytes)
 		case "segment.ms":
-			c.SegmentAge = time.Duration(number(1, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+			c.SegmentAge = duration(1)
 		case "segment.index.bytes":
 			c.IndexBytes = int(number(1<<10, rlog.DefaultIndexBytes*10))
 		case "index.interval.bytes":
 			c.IndexInterval = number(0, math.MaxInt32)
 		case "max.message.bytes":
 			c.MaxMessageBytes = int(number(100, 1<<30))
-		case "retention.ms", "retention.bytes":
-			only("-1")
+		case "retention.ms":
+			c.Retention = duration(-1)
+		case "retention.bytes":
+			c.RetentionBytes = number(-1, math.MaxInt64)
+		case "delete.retention.ms":
+			c.DeleteRetention = duration(0)
+		case "min.compaction.lag.ms":
+			c.MinLag = duration(0)
+		case "max.compaction.lag.ms":
+			c.MaxLag = duration(1)
+		case "min.cleanable.dirty.ratio":
+			r, err := strconv.ParseFloat(v, 64)
+			if err != nil || !(r >= 0 && r <= 1) {
+				errs = append(errs, fmt.Errorf("%w: %s=%s is not a number from 0 to 1", kafka.ErrInvalidConfig, name, v))
+			}
+			c.DirtyRatio = r
 		case "cleanup.policy":
-			only("delete")
+			c.Delete, c.Compact = false, false
+			for policy := range strings.SplitSeq(v, ",") {
+				switch strings.TrimSpace(policy) {
+				case "delete":
+					c.Delete = true
+				case "compact":
+					c.Compact = true
+				default:
+					errs = append(errs, fmt.Errorf("%w: %s=%s is not compact, delete, or both", kafka.ErrInvalidConfig, name, v))
+				}
+			}
 		default:
 			errs = append(errs, fmt.Errorf("%w: unknown name %s", kafka.ErrInvalidConfig, name))
 		}
+	}
+	if c.MinLag > c.MaxLag {
+		errs = append(errs, fmt.Errorf("%w: min.compaction.lag.ms is greater than max.compaction.lag.ms", kafka.ErrInvalidConfig))
+	}
+	if c.Compact {
+		// What is older than that has to be in a segment that can be compacted.
+		c.SegmentAge = min(c.SegmentAge, c.MaxLag)
 	}
 	return c, errors.Join(errs...)
 }

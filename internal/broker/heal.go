@@ -145,5 +145,5 @@ func (b *Broker) resyncTopic(info meta.Topic) error {
 		t.grow(b, info.Partitions)
 		b.changed()
 	}
-	return nil
+	return t.configure(info.Config)
 }

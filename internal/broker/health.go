@@ -11,8 +11,9 @@ import (
 type health struct {
 	sync.Mutex
 	err    error
-	damage error   // the first damage that was found since the engine was opened: a failure that passes does not mend it
-	healer *healer // made when it is first needed
+	damage error          // the first damage that was found since the engine was opened: a failure that passes does not mend it
+	places map[place]bool // of damage that has been reported
+	healer *healer        // made when it is first needed
 }
 
 // note reports that the partition is in a state; one that is no worse than the one that is known changes nothing.
@@ -32,6 +33,46 @@ func (p *Partition) note(s kafka.PartitionState, err error) {
 		}
 		p.health.healer.need()
 	}
+}
+
+// place is where damage begins.
+type place struct {
+	file string
+	pos  int64
+}
+
+// mostPlaces bounds what is remembered of a disk that falls to pieces.
+const mostPlaces = 1000
+
+// damaged notes damage, and reports it if it is new.
+func (p *Partition) damaged(err error) {
+	p.note(kafka.PartitionDamaged, err)
+	var d *kafka.CorruptError
+	if !errors.As(err, &d) {
+		return
+	}
+	at := place{d.File, d.Pos}
+	p.health.Lock()
+	defer p.health.Unlock()
+	if p.health.places[at] || len(p.health.places) >= mostPlaces {
+		return
+	}
+	if p.health.places == nil {
+		p.health.places = map[place]bool{}
+	}
+	p.health.places[at] = true
+	p.b.o.Logger.Error("data is damaged", "partition", p.tp, "error", err)
+	if p.b.o.Events.Corrupt != nil {
+		p.b.o.Events.Corrupt(d)
+	}
+}
+
+// forgive forgets the damage that has been found: what is left of it is found again.
+func (p *Partition) forgive() {
+	p.health.Lock()
+	p.health.damage, p.health.places = nil, nil
+	p.health.Unlock()
+	p.better(kafka.PartitionDamaged)
 }
 
 // better reports that the partition has left a state.
@@ -112,7 +153,7 @@ func (p *Partition) reopen() error {
 	var lost *kafka.CorruptError
 	if errors.As(err, &lost) {
 		p.mu.err = err
-		p.note(kafka.PartitionDamaged, err)
+		p.damaged(err)
 	} else if err != nil {
 		return err
 	} else if err := f.l.Prove(); err != nil {
@@ -120,7 +161,11 @@ func (p *Partition) reopen() error {
 		return err
 	}
 	old.l.Abandon() // not before: what is durable was read until now
-	p.life.Store(f)
+	if f != nil {
+		p.begin(f)
+	} else {
+		p.life.Store(nil)
+	}
 	p.better(kafka.PartitionFailed)
 	if f != nil && f.l.Err() != nil { // already, and unnoticed since the state was that
 		p.note(kafka.PartitionFailed, f.l.Err())

@@ -82,7 +82,7 @@ func (o *Options) openMeta(trouble func()) (*meta.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir := path.Join(o.Dir, dirMeta)
+	dir := o.metaDir()
 	_, err = o.FS.Stat(dir)
 	missing := errors.Is(err, fs.ErrNotExist)
 	if err != nil && !missing {
@@ -117,6 +117,8 @@ func (o *Options) openMeta(trouble func()) (*meta.Store, error) {
 	}
 	return s, nil
 }
+
+func (o *Options) metaDir() string { return path.Join(o.Dir, dirMeta) }
 
 // readRunnel reads RUNNEL, writing it if it is missing or if a crash left it torn before there was anything else.
 func (o *Options) readRunnel() (made bool, err error) {

@@ -113,7 +113,7 @@ func (f *Life) NewCursor(offset int64) *rlog.Cursor { return f.l.NewCursor(offse
 // ReadError is what a reader of the life is told of an error of its cursor. Damage that he has found is the partition's state from then on.
 func (f *Life) ReadError(err error) error {
 	if errors.Is(err, kafka.ErrCorrupt) && f.p.life.Load() == f && f.l.Err() == nil {
-		f.p.note(kafka.PartitionDamaged, err)
+		f.p.damaged(err)
 	}
 	if err = kafka.Storage(f.explain(err)); errors.Is(err, kafka.ErrStorage) {
 		err = fmt.Errorf("%s: %w", f.p.tp, err)

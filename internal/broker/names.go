@@ -112,6 +112,45 @@ func (p *Partition) settleName(name string, id int64) error {
 	return p.saveNamed([]savedState{{name, meta.Sequence{Sequence: st.last, Next: st.next}}})
 }
 
+// settleNames checkpoints every named producer that has written to the partition, durably, before records that say so are taken away.
+func (p *Partition) settleNames() error {
+	f := p.life.Load()
+	if f == nil {
+		return nil
+	}
+	names, err := p.b.meta.Names()
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	for _, n := range names {
+		last := f.l.LastOffset(n.ProducerID)
+		if last < 0 {
+			continue
+		}
+		cp, err := p.b.meta.Sequence(p.id, n.Name)
+		if err != nil {
+			return err
+		}
+		if cp.Next > last {
+			continue
+		}
+		if _, err := p.namedState(n.Name, n.ProducerID); err != nil {
+			return err
+		}
+	}
+	states := p.named.snapshot(f)
+	if len(states) == 0 {
+		return nil
+	}
+	if err := f.l.WaitDurable(context.Background(), f.l.EndOffset()); err != nil {
+		return err
+	}
+	if err := p.saveNamed(states); err != nil {
+		return err
+	}
+	return p.b.meta.Sync()
+}
+
 // Live returns the producer id, or kafka.ErrFenced if epoch is not that of the live instance.
 func (n *Name) Live(epoch int16) (id int64, err error) {
 	n.mu.Lock()
@@ -227,7 +266,12 @@ func (s *State) look(c *rlog.Cursor, b batch.Batch, id int64) (err error) {
 	if b.ProducerID() != id {
 		return nil
 	}
-	it := b.Iter()
+	var buf []byte
+	plain, err := b.Plain(&buf, rlog.MaxPlain)
+	if err != nil {
+		return err
+	}
+	it := plain.Iter()
 	var r batch.Record
 	for it.Next(&r) {
 		if v, ok := r.Header(SequenceHeader); ok && len(v) == 8 {

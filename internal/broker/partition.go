@@ -33,6 +33,7 @@ type Partition struct {
 		err    error // why the log cannot be opened
 		closed bool
 	}
+	clean cleaning
 	// appended is set once this life of the engine has appended: the partition is marked dirty in meta.
 	appended atomic.Bool
 	named    namedStates
@@ -78,18 +79,25 @@ func (p *Partition) opened() (*Life, error) {
 		switch {
 		case errors.As(err, &lost): // that does not pass; what else is wrong with the disk may
 			p.mu.err = err
-			p.note(kafka.PartitionDamaged, err)
+			p.damaged(err)
 		case !errors.Is(err, kafka.ErrMetaFailed):
 			p.note(kafka.PartitionFailed, err)
 		}
 		return nil, err
 	}
 	p.better(kafka.PartitionFailed) // it could not be opened before
-	p.life.Store(f)
+	p.begin(f)
 	if f.l.DurableEnd() < f.l.EndOffset() { // recovered, and not synced yet
 		p.b.flush.add(p, true)
 	}
 	return f, nil
+}
+
+// begin makes f the life that the partition is in.
+func (p *Partition) begin(f *Life) {
+	p.life.Store(f)
+	f.l.Configure(p.t.config.Load().Settings) // they may have changed since it was opened
+	p.clean.changed()
 }
 
 // open opens the log. The life before it, if there was one, knows better than meta what is durable, and what of the rest is to be believed.
@@ -102,6 +110,10 @@ func (p *Partition) open(last *Life) (*Life, error) {
 	if st.Dirty {
 		p.appended.Store(true)
 	}
+	skips, err := p.skips()
+	if err != nil {
+		return nil, err
+	}
 	o := rlog.Options{
 		FS:             b.o.FS,
 		Dir:            path.Join(b.o.Dir, dirTopics, p.tp.String()),
@@ -112,10 +124,11 @@ func (p *Partition) open(last *Life) (*Life, error) {
 		Events:         p.logEvents(),
 		LogStart:       st.LogStart,
 		Cleaned:        st.Cleaned,
+		Skips:          skips,
 		Dirty:          st.Dirty,
 		RecoveryPoint:  st.RecoveryPoint,
 		Epoch:          b.epoch.Load(),
-		Settings:       p.t.config.Settings,
+		Settings:       p.t.config.Load().Settings,
 		MinFree:        b.o.MinFree,
 		Syncs:          b.syncs,
 		Advanced:       p.watchers.wake,
@@ -156,6 +169,13 @@ func (p *Partition) logEvents() rlog.Events {
 				ev.IndexRebuilt(tp, base, reason)
 			}
 		},
+		Quarantined: func(tp kafka.TopicPartition, file, to string, reason error) {
+			lg.Error("file moved to quarantine", "partition", tp, "file", file, "to", to, "reason", reason)
+			if ev.Quarantined != nil {
+				ev.Quarantined(tp, file, to, reason)
+			}
+		},
+		Rolled: func() { p.b.clean.rolled(p) },
 		Failed: func(_ kafka.TopicPartition, err error) { p.note(kafka.PartitionFailed, err) },
 	}
 }
@@ -176,6 +196,9 @@ func (c checkpoints) SetRecoveryPoint(offset int64, sync bool) error {
 }
 
 func (c checkpoints) SetLogStart(offset int64) error {
+	if err := c.p.settleNames(); err != nil {
+		return certain(err)
+	}
 	return certain(c.p.b.meta.SetLogStart(c.p.id, offset))
 }
 

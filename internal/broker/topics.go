@@ -22,10 +22,16 @@ const MaxPartitions = 1_000_000
 
 // Topic is one life of a topic.
 type Topic struct {
-	info    meta.Topic // but for Partitions
-	config  Config
+	info    meta.Topic // but for Partitions and Config
+	config  atomic.Pointer[topicConfig]
 	parts   atomic.Pointer[[]*Partition]
 	deleted atomic.Bool
+}
+
+// topicConfig is a topic's settings, as they were given and as they are meant.
+type topicConfig struct {
+	given map[string]string
+	Config
 }
 
 // Name is the topic's name.
@@ -35,7 +41,7 @@ func (t *Topic) Name() string { return t.info.Name }
 func (t *Topic) ID() [16]byte { return t.info.ID }
 
 // Config returns the settings that differ from the defaults, by Kafka's names. Not to be changed.
-func (t *Topic) Config() map[string]string { return t.info.Config }
+func (t *Topic) Config() map[string]string { return t.config.Load().given }
 
 // Partitions returns the partitions by number. Not to be changed.
 func (t *Topic) Partitions() []*Partition { return *t.parts.Load() }
@@ -44,16 +50,28 @@ func (t *Topic) Partitions() []*Partition { return *t.parts.Load() }
 func (t *Topic) Deleted() bool { return t.deleted.Load() }
 
 // MaxMessageBytes is the topic's limit for a batch.
-func (t *Topic) MaxMessageBytes() int { return t.config.MaxMessageBytes }
+func (t *Topic) MaxMessageBytes() int { return t.config.Load().MaxMessageBytes }
+
+// Compacted reports whether the topic keeps the last value of each key: then every record needs one.
+func (t *Topic) Compacted() bool { return t.config.Load().Compact }
 
 func (b *Broker) newTopic(info meta.Topic) (*Topic, error) {
 	c, err := ParseConfig(info.Config)
 	if err != nil {
 		return nil, fmt.Errorf("topic %s: %w", info.Name, err)
 	}
-	t := &Topic{info: info, config: c}
+	t := &Topic{info: info}
+	t.config.Store(&topicConfig{info.Config, c})
 	t.grow(b, info.Partitions)
 	return t, nil
+}
+
+// described is what meta knows of the topic.
+func (t *Topic) described() meta.Topic {
+	info := t.info
+	info.Partitions = len(t.Partitions())
+	info.Config = t.Config()
+	return info
 }
 
 // grow gives the topic total partitions.
@@ -160,7 +178,11 @@ func (b *Broker) CreateTopic(name string, partitions int, config map[string]stri
 	if err := b.meta.PutTopic(info); err != nil {
 		return err
 	}
-	return b.addTopic(info)
+	if err := b.addTopic(info); err != nil {
+		return err
+	}
+	b.clean.now()
+	return nil
 }
 
 // addTopic makes a topic known that meta knows.
@@ -206,7 +228,7 @@ func (b *Broker) AddPartitions(name string, total int) error {
 	if err := checkPartitions(name, total); err != nil {
 		return err
 	}
-	info := t.info
+	info := t.described()
 	info.Partitions = total
 	if err := b.meta.PutTopic(info); err != nil {
 		return err
@@ -232,8 +254,7 @@ func (b *Broker) DeleteTopic(name string) error {
 	if err := b.meta.Err(); err != nil {
 		return err // nothing has happened yet
 	}
-	info := t.info
-	info.Partitions = len(t.Partitions())
+	info := t.described()
 	info.State = meta.Deleting
 	err = b.meta.PutTopic(info)
 	// If that failed, the state may be durable all the same: nothing more may be acknowledged in the topic.

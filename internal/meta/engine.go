@@ -17,6 +17,7 @@ var (
 	keyClean       = []byte("\x00clean")
 	keyIncarnation = []byte("\x00incarnation")
 	keyProducerID  = []byte("\x00producer-id")
+	keyClock       = []byte("\x00clock")
 )
 
 // Begin starts a life of the engine: it reports whether the last one was closed in order (a new store was),
@@ -76,6 +77,18 @@ func (s *Store) MarkClean(clean map[PartitionID]int64, all bool) error {
 	}
 	return b.Commit(true)
 }
+
+// Clock is the wall clock, in ms, when SetClock was last called; 0: never.
+func (s *Store) Clock() (ms int64, err error) {
+	_, err = s.get(keyClock, func(v []byte) (err error) {
+		ms, err = getInt64("clock", v)
+		return err
+	})
+	return ms, err
+}
+
+// SetClock records the wall clock, not synced.
+func (s *Store) SetClock(ms int64) error { return s.set(keyClock, putInt64(ms), false) }
 
 // idBlock is how many producer ids are claimed at a time.
 const idBlock = 1000

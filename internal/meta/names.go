@@ -22,6 +22,24 @@ func (s *Store) Name(name string) (n Name, ok bool, err error) {
 	return n, ok, err
 }
 
+// NamedProducer is a named producer and what is known of it.
+type NamedProducer struct {
+	Name       string
+	ProducerID int64
+}
+
+// Names returns the named producers.
+func (s *Store) Names() (ns []NamedProducer, err error) {
+	err = s.scan([]byte{spaceName}, func(suffix, v []byte) error {
+		if len(v) != 10 {
+			return corrupt("producer name", v)
+		}
+		ns = append(ns, NamedProducer{string(suffix), int64(binary.BigEndian.Uint64(v))})
+		return nil
+	})
+	return ns, err
+}
+
 // SetName records the producer id and epoch of a named producer, durably.
 func (s *Store) SetName(name string, n Name) error {
 	v := binary.BigEndian.AppendUint64(nil, uint64(n.ProducerID))

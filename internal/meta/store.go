@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -301,7 +302,7 @@ func (s *Store) scan(prefix []byte, fn func(suffix, v []byte) error) error {
 	})
 }
 
-// prefixEnd returns the first key after all keys with the prefix.
+// prefixEnd returns the first key after all keys with the prefix, nil if there is none.
 func prefixEnd(prefix []byte) []byte {
 	end := append([]byte(nil), prefix...)
 	for i := len(end) - 1; i >= 0; i-- {
@@ -345,3 +346,8 @@ func getInt64(key string, v []byte) (int64, error) {
 }
 
 func putInt64(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
+
+// Verify reads every key; what is damaged on the way matches kafka.ErrCorrupt.
+func (s *Store) Verify(ctx context.Context) error {
+	return s.scan(nil, func(_, _ []byte) error { return ctx.Err() })
+}

@@ -1,0 +1,105 @@
+package broker
+
+import (
+	"errors"
+	"time"
+
+	rlog "github.com/runnelmq/runnel/log"
+
+	"github.com/runnelmq/runnel/internal/kafka"
+)
+
+// loadClock begins with the time at which the wall clock was last believed, in this life of the engine or an earlier one.
+func (c *cleaner) loadClock() {
+	if err := c.b.enter(); err != nil {
+		return
+	}
+	defer c.b.leave()
+	wall, err := c.b.meta.Clock()
+	if err != nil {
+		c.b.o.Logger.Warn("retention clock", "error", err)
+	}
+	if wall != 0 {
+		c.clock = clockWatch{wall: wall, at: time.Now()}
+	}
+}
+
+// expire removes old segments, and reports whether any topic has segments that grow old.
+func (c *cleaner) expire() bool {
+	var now int64
+	var doubt time.Duration
+	return c.each(func(cfg *topicConfig) bool { return cfg.Expires() || cfg.Compact }, func(p *Partition, cfg *topicConfig) {
+		if now == 0 {
+			now = c.b.clock.millis()
+			doubt = c.inDoubt(now)
+		}
+		c.expirePartition(p, cfg, now, doubt)
+	})
+}
+
+// inDoubt finds out by how much the clock is in doubt, reports a jump once and keeps what is believed.
+func (c *cleaner) inDoubt(now int64) time.Duration {
+	if c.clock.wall == 0 {
+		c.loadClock()
+	}
+	doubt := c.clock.doubt(now)
+	if doubt > 0 && !c.jumped {
+		c.b.o.Logger.Warn("wall clock is ahead of the time that has passed: what only it calls too old goes slowly", "ahead", doubt)
+		if c.b.o.Events.ClockJumped != nil {
+			c.b.o.Events.ClockJumped(doubt)
+		}
+	}
+	c.jumped = doubt > 0
+	if doubt == 0 && c.b.enter() == nil {
+		if err := c.b.meta.SetClock(now); err != nil {
+			c.b.o.Logger.Warn("retention clock", "error", err)
+		}
+		c.b.leave()
+	}
+	return doubt
+}
+
+func (c *cleaner) expirePartition(p *Partition, cfg *topicConfig, now int64, doubt time.Duration) {
+	if !p.clean.pending.Swap(false) && now < p.clean.due {
+		return
+	}
+	f, err := p.Life()
+	if err != nil || f.l.Err() != nil {
+		p.clean.pending.Store(true) // when it is open again
+		return
+	}
+	r := rlog.Retention{Now: now, Age: -1, Bytes: -1, Doubt: doubt}
+	if cfg.Delete {
+		r.Age, r.Bytes = cfg.Retention, cfg.RetentionBytes
+	}
+	if doubt > 0 && (p.clean.slow.IsZero() || time.Since(p.clean.slow) >= slowly) {
+		r.Most = (f.l.Segments() + 9) / 10
+		p.clean.slow = time.Now()
+	}
+	gone, err := c.retain(f, r)
+	p.clean.due = gone.Next
+	if gone.Held > 0 {
+		c.b.o.Logger.Warn("segments that only a clock in doubt calls too old are kept for now", "partition", p.tp, "segments", gone.Held, "ahead", doubt)
+	}
+	if err != nil {
+		p.clean.pending.Store(true)
+		if !errors.Is(err, kafka.ErrClosed) {
+			c.b.o.Logger.Warn("retention", "partition", p.tp, "error", err)
+		}
+	}
+	if gone.Segments > 0 {
+		c.b.o.Logger.Info("old segments removed", "partition", p.tp, "segments", gone.Segments, "bytes", gone.Bytes, "start", gone.LogStart)
+		if c.b.o.Events.Expired != nil {
+			c.b.o.Events.Expired(p.tp, gone.Segments, gone.Bytes, gone.LogStart)
+		}
+	}
+}
+
+// retain runs with the engine kept open, since what it removes is recorded in meta.
+func (c *cleaner) retain(f *Life, r rlog.Retention) (rlog.Removed, error) {
+	if err := c.b.enter(); err != nil {
+		return rlog.Removed{}, err
+	}
+	defer c.b.leave()
+	return f.l.Retain(r)
+}
