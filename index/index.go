@@ -15,6 +15,8 @@ const (
 	OffsetEntrySize = 8
 	// TimeEntrySize is the size in bytes of an entry in a time index file.
 	TimeEntrySize = 12
+	// AbortedEntrySize is the size in bytes of an entry in a transaction index file.
+	AbortedEntrySize = 34
 )
 
 // ErrBroken says that a file cannot be an index of its segment and has to be made anew from the log.

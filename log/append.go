@@ -48,10 +48,9 @@ func (l *Log) Append(b batch.Batch) (Appended, error) {
 	if err != nil {
 		return Appended{}, err
 	}
-	f := *s.file.Load()
 	base := l.end.Load()
 	b.SetOffset(base, l.o.Epoch)
-	pos := s.written.Load()
+	pos, f := s.written.Load(), *s.file.Load()
 	if _, err := f.WriteAt(b, pos); err != nil {
 		if errors.Is(err, vfs.ErrNoSpace) {
 			// Without a reservation (file systems that have none) the store itself finds the disk full.
@@ -116,6 +115,9 @@ func (l *Log) prepare(b batch.Batch) (*segment, error) {
 			return nil, err
 		}
 		s = next
+	}
+	if _, err := s.open(); err != nil {
+		return nil, l.storage(err)
 	}
 	return s, l.reserve(s, s.written.Load()+size)
 }

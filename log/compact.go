@@ -162,7 +162,7 @@ func (p *pass) each(s *segment, fn func(b batch.Batch) error) error {
 		return errMoved
 	}
 	defer s.release()
-	f, err := s.open(p.l.o.FS)
+	f, err := s.open()
 	if err == nil {
 		err = p.eachOf(s, f, fn)
 	}

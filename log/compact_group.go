@@ -44,7 +44,7 @@ func (p *pass) rewriteGroup(group []*segment) (err error) {
 			return nil // deleted meanwhile
 		}
 		pinned++
-		if _, err := s.open(l.o.FS); err != nil {
+		if _, err := s.open(); err != nil {
 			return &damage{s, err}
 		}
 		size += s.sealedSize.Load()
@@ -52,7 +52,7 @@ func (p *pass) rewriteGroup(group []*segment) (err error) {
 	if err := l.room(size); err != nil {
 		return err
 	}
-	c := &cleaner{p: p, t: newSegment(l.o.Dir, first.base), gap: first.base, due: first.base}
+	c := &cleaner{p: p, t: l.newSegment(first.base), gap: first.base, due: first.base}
 	c.t.indexes.Store(&indexes{offsets: index.NewOffsets(first.base), times: index.NewTimes(first.base)})
 	c.t.next = last.next
 	name := first.name(suffixCleaned)

@@ -18,7 +18,7 @@ import (
 	"github.com/runnelmq/runnel/internal/vfs"
 )
 
-var cleanLogs = flag.Int("cleanlogs", 10_000, "random logs that TestCompactAsAModel compacts")
+var cleanLogs = flag.Int("cleanlogs", 2000, "random logs that TestCompactAsAModel compacts; CI: 10000")
 
 // A12, C1, C3, A13: random logs are compacted, opened again and read as a map of their keys says. Nothing goes but what has a successor, has no key, or is a
 // tombstone whose time is over; all else is at its offset as it was written, and a producer's last batches are known again.
@@ -38,7 +38,7 @@ func TestCompactAsAModel(t *testing.T) {
 
 // A12: a key map that is too small for a log takes several passes, which lead to what one would.
 func TestCompactWithASmallMap(t *testing.T) {
-	n := max(*cleanLogs/500, 5)
+	n := max(*cleanLogs/500, 4)
 	if testing.Short() {
 		n = 2
 	}

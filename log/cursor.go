@@ -202,7 +202,7 @@ func (c *Cursor) stand(s *segment) error {
 	}
 	c.leave()
 	c.s, c.pos, c.due = s, 0, s.base
-	f, err := s.open(c.l.o.FS)
+	f, err := s.open()
 	if err != nil {
 		if !c.l.segments.Load().has(s) {
 			return errMoved

@@ -141,8 +141,12 @@ func (l *Log) sync(target int64) error {
 		return l.closedErr()
 	}
 	defer s.release()
+	f := s.file.Load()
+	if f == nil {
+		return nil // it is closed when it is durable
+	}
 	if !sabotage.On(sabotage.NoSync) {
-		if err := l.syncFile(*s.file.Load()); err != nil {
+		if err := l.syncFile(*f); err != nil {
 			return l.failSync(err)
 		}
 	}
@@ -158,7 +162,11 @@ func (l *Log) Prove() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s := l.segments.Load().active; s != nil {
-		return l.syncAlone(*s.file.Load())
+		f, err := s.open()
+		if err != nil {
+			return l.fail(err)
+		}
+		return l.syncAlone(f)
 	}
 	if err := l.o.FS.SyncDir(path.Dir(l.o.Dir)); err != nil {
 		return l.fail(err)

@@ -62,7 +62,7 @@ func (l *Log) rebuilt(s *segment, f vfs.File, refuted *indexes) (*indexes, error
 
 // rebuild makes the indexes of a segment, whose mu is held, from its batches. Damaged stretches have no entries.
 func (l *Log) rebuild(s *segment, f vfs.File, reason error) (*indexes, error) {
-	t := newSegment(s.dir, s.base)
+	t := l.newSegment(s.base)
 	t.indexes.Store(&indexes{offsets: index.NewOffsets(s.base), times: index.NewTimes(s.base)})
 	limit := s.written.Load()
 	end := s.base

@@ -78,6 +78,8 @@ type Options struct {
 
 	// Syncs bounds the syncs that run at once; shared by the logs of an engine. nil: no bound.
 	Syncs chan struct{}
+	// Files bounds the files that are open; shared by the logs of an engine. nil: no bound.
+	Files *Files
 	// Advanced is called after the durable end has moved. It must not call back into the log.
 	Advanced func()
 }
@@ -87,7 +89,7 @@ type Settings struct {
 	SegmentBytes  int64         // size at which a segment is full
 	SegmentAge    time.Duration // between the first record of a segment and the first of the next
 	IndexBytes    int           // size at which an index, and with it its segment, is full
-	IndexInterval int64         // bytes of log between index entries (index.interval.bytes)
+	IndexInterval int64         // bytes of log between index entries (index.interval.bytes); negative: 0, an entry for every batch
 }
 
 func (s Settings) orDefaults() *Settings {
@@ -101,8 +103,11 @@ func (s Settings) orDefaults() *Settings {
 	if s.IndexBytes == 0 {
 		s.IndexBytes = DefaultIndexBytes
 	}
-	if s.IndexInterval == 0 {
+	switch {
+	case s.IndexInterval == 0:
 		s.IndexInterval = index.Interval
+	case s.IndexInterval < 0:
+		s.IndexInterval = 0
 	}
 	return &s
 }
@@ -223,11 +228,11 @@ func (l *Log) Close() (end int64, err error) {
 	l.mu.closed = true
 	l.closing.Store(true)
 	r := l.segments.Load()
-	// Appended to, or recovered and not synced since.
-	if err = l.Err(); err == nil && r.active != nil && (l.mu.marked || l.durable.Load() < l.end.Load()) {
+	// Appended to, or recovered: a stop that was not in order leaves nothing sealed.
+	if err = l.Err(); err == nil && r.active != nil && (l.mu.marked || l.o.Dirty) {
 		err = l.closeActive(r.active)
 	}
-	r.tree.Ascend(func(s *segment) bool { s.release(); return true })
+	r.tree.Ascend(func(s *segment) bool { s.drop(); return true })
 	return l.EndOffset(), err
 }
 
@@ -255,7 +260,7 @@ func (l *Log) Abandon() {
 	}
 	l.mu.closed = true
 	l.closing.Store(true)
-	l.segments.Load().tree.Ascend(func(s *segment) bool { s.release(); return true })
+	l.segments.Load().tree.Ascend(func(s *segment) bool { s.drop(); return true })
 }
 
 // quarantineName is unique for a recovery that is not repeated: the epoch rises with each.

@@ -101,7 +101,7 @@ func (l *Log) load(c contents) error {
 	l.start.Store(l.o.LogStart)
 	if len(c.bases) == 0 {
 		if rp > 0 {
-			if err := l.lost(newSegment(l.o.Dir, 0), 0, 0); err != nil {
+			if err := l.lost(l.newSegment(0), 0, 0); err != nil {
 				return err
 			}
 		}
@@ -115,7 +115,7 @@ func (l *Log) load(c contents) error {
 	}
 	r := newRow()
 	for i, base := range c.bases[:k] {
-		s := newSegment(l.o.Dir, base)
+		s := l.newSegment(base)
 		info, err := l.o.FS.Stat(s.name(suffixLog))
 		if err != nil {
 			return err
@@ -126,7 +126,7 @@ func (l *Log) load(c contents) error {
 	}
 	l.segments.Store(r)
 	for i := k; i < len(c.bases); i++ {
-		s := newSegment(l.o.Dir, c.bases[i])
+		s := l.newSegment(c.bases[i])
 		l.segments.Store(l.segments.Load().with(s))
 		more := i+1 < len(c.bases)
 		tail, err := l.scan(s)
@@ -184,16 +184,10 @@ func (l *Log) lost(s *segment, offset, pos int64) error {
 // scan opens the segment for writing, reads its batches from the recovery point on and moves the log end behind the last whole
 // one. It reports whether something that is not zero follows.
 func (l *Log) scan(s *segment) (tail bool, err error) {
-	name := s.name(suffixLog)
-	info, err := l.o.FS.Stat(name)
+	f, err := s.open()
 	if err != nil {
 		return false, err
 	}
-	f, err := l.o.FS.Open(name, max(l.settings.Load().SegmentBytes, info.Size))
-	if err != nil {
-		return false, err
-	}
-	s.setFile(f)
 	size := f.Size()
 	s.reserved = size
 	pos, next, err := l.resume(s, f, size)
@@ -356,7 +350,7 @@ func (l *Log) loadProducers(snapshots []int64) error {
 // segment. What damage hides is not known.
 func (l *Log) replay(s *segment, offset int64) (next int64, err error) {
 	next = s.end(l.end.Load())
-	f, err := s.open(l.o.FS)
+	f, err := s.open()
 	if err != nil {
 		return 0, err
 	}

@@ -161,7 +161,7 @@ func (l *Log) recordedTime(s *segment) (t int64, ok bool) {
 		return 0, false
 	}
 	defer s.release()
-	f, err := s.open(l.o.FS)
+	f, err := s.open()
 	if err != nil {
 		return 0, false
 	}

@@ -20,12 +20,17 @@ func (l *Log) roll(old *segment, size int64) (*segment, error) {
 			return nil, err
 		}
 	}
-	s := newSegment(l.o.Dir, end)
-	f, err := l.o.FS.Create(s.name(suffixLog), max(l.settings.Load().SegmentBytes, size))
+	s := l.newSegment(end)
+	var f vfs.File
+	err := l.o.Files.retryFull(func() (err error) {
+		f, err = l.o.FS.Create(s.name(suffixLog), max(l.settings.Load().SegmentBytes, size))
+		return err
+	})
 	if err != nil {
 		return nil, l.storage(err)
 	}
 	s.setFile(f)
+	l.o.Files.opened(s, l)
 	s.indexes.Store(&indexes{offsets: index.NewOffsets(end), times: index.NewTimes(end)})
 	if !sabotage.On(sabotage.NoDirSync) {
 		if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
@@ -46,10 +51,13 @@ func (l *Log) roll(old *segment, size int64) (*segment, error) {
 
 // seal trims a segment to its end, writes its indexes and the producer state at that end, and syncs all of them.
 func (l *Log) seal(s *segment) error {
-	f := *s.file.Load()
 	end := s.written.Load()
 	if s.sealedAt == end {
 		return nil // an earlier roll got this far
+	}
+	f, err := s.open()
+	if err != nil {
+		return l.storage(err)
 	}
 	if s.reserved != end {
 		if err := f.Truncate(end); err != nil {

@@ -3,6 +3,7 @@ package rlog
 import (
 	"errors"
 	"io/fs"
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -14,6 +15,7 @@ import (
 // segment is one file of batches with its indexes. A sealed segment's file is opened and its indexes are loaded when somebody first needs
 // them.
 type segment struct {
+	l    *Log
 	dir  string
 	base int64
 
@@ -27,8 +29,10 @@ type segment struct {
 	indexes atomic.Pointer[indexes]
 	checked checked
 
-	// refs counts the log's own reference and one for every reader; the last release closes the file.
+	// refs counts the log's own reference and one for every reader; the last release closes the file. It is closing while the file is closed though the log has its reference:
+	// see closeCold.
 	refs atomic.Int64
+	used atomic.Bool // since Files last came by
 	mu   struct {
 		sync.Mutex      // opening and loading
 		retired    bool // no longer in the row: its names belong to others
@@ -53,8 +57,8 @@ type indexes struct {
 	holes bool
 }
 
-func newSegment(dir string, base int64) *segment {
-	s := &segment{dir: dir, base: base}
+func (l *Log) newSegment(base int64) *segment {
+	s := &segment{l: l, dir: l.o.Dir, base: base}
 	s.refs.Store(1)
 	s.sealedSize.Store(-1)
 	s.sealedAt = -1
@@ -65,12 +69,20 @@ func newSegment(dir string, base int64) *segment {
 
 func (s *segment) name(suffix string) string { return fileName(s.dir, s.base, suffix) }
 
+// closing is what refs is while closeCold works.
+const closing = math.MinInt64 / 2
+
 // acquire takes a reference, unless the segment is gone.
 func (s *segment) acquire() bool {
 	for {
 		n := s.refs.Load()
 		if n == 0 {
 			return false
+		}
+		if n < 0 {
+			s.mu.Lock() // until it is closed
+			s.mu.Unlock()
+			continue
 		}
 		if s.refs.CompareAndSwap(n, n+1) {
 			return true
@@ -100,6 +112,13 @@ func (s *segment) retire() {
 	if f := s.file.Load(); f != nil && sabotage.On(sabotage.Unmap) {
 		_ = (*f).Close()
 	}
+	s.drop()
+}
+
+// drop gives up the log's own reference.
+func (s *segment) drop() {
+	s.mu.Lock() // not while closeCold works
+	defer s.mu.Unlock()
 	s.release()
 }
 
@@ -108,21 +127,62 @@ func (s *segment) release() {
 		if f := s.file.Load(); f != nil {
 			// Nothing unsynced is in a file that is released: Close and roll sync before, Abandon gives it up.
 			_ = (*f).Close()
+			s.l.o.Files.closed(s)
 		}
 	}
 }
 
-// open returns the segment's file, opening it for reading if it is a sealed one that nobody has touched yet. The caller holds a reference.
-func (s *segment) open(fsys vfs.FS) (vfs.File, error) {
+// closeCold closes the file if only the log has a reference, and forgets the indexes that can be read again. What is in the file is durable, and nobody is writing.
+func (s *segment) closeCold() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.file.Load()
+	if f == nil || !s.refs.CompareAndSwap(1, closing) {
+		return false
+	}
+	s.file.Store(nil)
+	if s.sealedSize.Load() >= 0 {
+		s.indexes.Store(nil)
+	}
+	_ = (*f).Close()
+	s.refs.Store(1)
+	s.l.o.Files.closed(s)
+	return true
+}
+
+// open returns the segment's file, opening it if it is not: a sealed one for reading, the active one for writing too. The caller holds a reference, or is the writer.
+func (s *segment) open() (vfs.File, error) {
 	if f := s.file.Load(); f != nil {
+		if !s.used.Load() {
+			s.used.Store(true)
+		}
 		return *f, nil
 	}
+	f, err := s.openFile()
+	if err == nil {
+		s.l.o.Files.opened(s, s.l)
+	}
+	return f, err
+}
+
+func (s *segment) openFile() (f vfs.File, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f := s.file.Load(); f != nil {
 		return *f, nil
 	}
-	f, err := fsys.OpenRead(s.name(suffixLog))
+	fsys, name := s.l.o.FS, s.name(suffixLog)
+	err = s.l.o.Files.retryFull(func() (err error) {
+		if s.sealedSize.Load() >= 0 {
+			f, err = fsys.OpenRead(name)
+			return err
+		}
+		info, err := fsys.Stat(name)
+		if err == nil {
+			f, err = fsys.Open(name, max(s.l.settings.Load().SegmentBytes, info.Size))
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +190,10 @@ func (s *segment) open(fsys vfs.FS) (vfs.File, error) {
 	return f, nil
 }
 
-func (s *segment) setFile(f vfs.File) { s.file.Store(&f) }
+func (s *segment) setFile(f vfs.File) {
+	s.used.Store(true)
+	s.file.Store(&f)
+}
 
 // readFile reads a small file whole; nil and no error if it is missing.
 func readFile(fsys vfs.FS, name string) ([]byte, error) {

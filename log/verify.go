@@ -23,7 +23,7 @@ func (l *Log) Verify(ctx context.Context, report func(*kafka.CorruptError)) erro
 		if s == nil || s.end(v.to) <= v.due {
 			n := r.after(v.due)
 			if n == nil || n.base >= v.to {
-				v.found(newSegment(l.o.Dir, v.due), v.due, v.to, 0, errMissing)
+				v.found(v.l.newSegment(v.due), v.due, v.to, 0, errMissing)
 				break
 			}
 			v.found(n, v.due, n.base, 0, errors.New("the segment before this one is missing"))
@@ -64,7 +64,7 @@ func (v *verifier) segment(s *segment) error {
 	}
 	defer s.release()
 	end := min(s.end(v.to), v.to)
-	f, err := s.open(v.l.o.FS)
+	f, err := s.open()
 	if err != nil {
 		if !v.l.segments.Load().has(s) {
 			return errMoved

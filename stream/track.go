@@ -130,6 +130,9 @@ func (c *consumer) fill(t *track, dst []Record, room *int, first bool) (n int, e
 	if err := c.enterLife(t); err != nil {
 		return 0, err
 	}
+	if !c.c.Borrow { // what is borrowed is let go of by the next poll
+		defer t.spare()
+	}
 	for n < len(dst) && (*room > 0 || first && n == 0) {
 		if t.batch == nil {
 			if c.c.Borrow && n > 0 {
@@ -160,6 +163,13 @@ func (c *consumer) fill(t *track, dst []Record, room *int, first bool) (n int, e
 		}
 	}
 	return n, nil
+}
+
+// spare lets go of the segment, if files are short and nothing of it is being handed over.
+func (t *track) spare() {
+	if t.batch == nil && t.cur != nil && t.life.Tight() {
+		t.leave()
+	}
 }
 
 // enterLife goes on in the life that the partition is in. Of what has been read in an earlier one, recovery may have kept less: then reading goes on behind what it kept.

@@ -3,6 +3,7 @@ package batch
 import (
 	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"math"
 )
 
@@ -136,6 +137,9 @@ func (b Batch) LastSequence() int32 {
 // Count returns the number of records.
 func (b Batch) Count() int32 { return b.i32(posCount) }
 
+// Empty reports whether the batch has no records. It takes its offsets nevertheless.
+func (b Batch) Empty() bool { return b.Count() == 0 }
+
 // Codec returns how the records are compressed.
 func (b Batch) Codec() Codec { return Codec(b.Attributes() & codecMask) }
 
@@ -151,6 +155,21 @@ func (b Batch) Control() bool { return b.Attributes()&AttrControl != 0 }
 // DeleteHorizon returns the time in ms from which the batch's tombstones may go, and whether it has one.
 func (b Batch) DeleteHorizon() (ms int64, ok bool) {
 	return b.BaseTimestamp(), b.Attributes()&AttrDeleteHorizon != 0
+}
+
+// finish stores the length and the checksum of b, whose other fields and records are complete.
+func (b Batch) finish() {
+	binary.BigEndian.PutUint32(b[posLength:], uint32(len(b)-lengthEnd))
+	binary.BigEndian.PutUint32(b[posCRC:], crc32.Checksum(b[posAttributes:], castagnoli))
+}
+
+func (b Batch) setAttributes(a int16) { binary.BigEndian.PutUint16(b[posAttributes:], uint16(a)) }
+
+func (b Batch) setCodec(c Codec) { b.setAttributes(b.Attributes()&^codecMask | int16(c)) }
+
+func (b Batch) setTimestamps(base, greatest int64) {
+	binary.BigEndian.PutUint64(b[posBaseTimestamp:], uint64(base))
+	binary.BigEndian.PutUint64(b[posMaxTimestamp:], uint64(greatest))
 }
 
 // SetOffset stores base offset and leader epoch. Neither is covered by the checksum.

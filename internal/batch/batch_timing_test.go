@@ -121,8 +121,64 @@ func BenchmarkValidate(bench *testing.B) {
 	bench.SetBytes(int64(len(b)))
 	bench.ReportAllocs()
 	for bench.Loop() {
-		if err := Validate(b); err != nil {
+		if _, err := Validate(b, nil, 0); err != nil {
 			bench.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkCompress and BenchmarkPlain count plain bytes.
+func BenchmarkCompress(bench *testing.B) {
+	b := timingBatch(nil)
+	for _, codec := range codecs[1:] {
+		bench.Run(codec.String(), func(bench *testing.B) {
+			c := NewCompressor(codec, 0)
+			var dst Batch
+			var err error
+			bench.SetBytes(int64(len(b)))
+			bench.ReportAllocs()
+			for bench.Loop() {
+				if dst, err = c.Compress(dst, b); err != nil {
+					bench.Fatal(err)
+				}
+			}
+			bench.ReportMetric(float64(len(b))/float64(len(dst)), "times-smaller")
+		})
+	}
+}
+
+func BenchmarkPlain(bench *testing.B) {
+	b := timingBatch(nil)
+	for _, codec := range codecs[1:] {
+		bench.Run(codec.String(), func(bench *testing.B) {
+			packed := packed(bench, NewCompressor(codec, 0), b)
+			var buf []byte
+			bench.SetBytes(int64(len(b)))
+			bench.ReportAllocs()
+			for bench.Loop() {
+				if _, err := packed.Plain(&buf, len(b)); err != nil {
+					bench.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkFilter drops every second record.
+func BenchmarkFilter(bench *testing.B) {
+	for _, codec := range []Codec{None, LZ4} {
+		for _, horizon := range []int64{-1, 1 << 41} {
+			bench.Run(fmt.Sprintf("%s/horizon=%v", codec, horizon >= 0), func(bench *testing.B) {
+				b := packed(bench, NewCompressor(codec, 0), timingBatch(nil))
+				var f Filter
+				bench.SetBytes(int64(len(timingBatch(nil))))
+				bench.ReportAllocs()
+				for bench.Loop() {
+					if _, _, err := f.Apply(b, func(r *Record) bool { return r.Offset%2 == 0 }, horizon); err != nil {
+						bench.Fatal(err)
+					}
+				}
+			})
 		}
 	}
 }

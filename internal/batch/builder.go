@@ -2,7 +2,6 @@ package batch
 
 import (
 	"encoding/binary"
-	"hash/crc32"
 
 	"github.com/runnelmq/runnel/internal/kafka"
 )
@@ -129,7 +128,6 @@ func (b *Builder) Seal(s Stamp) Batch {
 	p := b.buf
 	h := p[:HeaderSize:HeaderSize]
 	binary.BigEndian.PutUint64(h[posBaseOffset:], uint64(s.BaseOffset))
-	binary.BigEndian.PutUint32(h[posLength:], uint32(len(p)-lengthEnd))
 	binary.BigEndian.PutUint32(h[posLeaderEpoch:], uint32(s.LeaderEpoch))
 	h[posMagic] = magic
 	binary.BigEndian.PutUint16(h[posAttributes:], uint16(s.Attributes))
@@ -140,8 +138,8 @@ func (b *Builder) Seal(s Stamp) Batch {
 	binary.BigEndian.PutUint16(h[posProducerEpoch:], uint16(s.ProducerEpoch))
 	binary.BigEndian.PutUint32(h[posBaseSequence:], uint32(s.BaseSequence))
 	binary.BigEndian.PutUint32(h[posCount:], uint32(b.count))
-	binary.BigEndian.PutUint32(h[posCRC:], crc32.Checksum(p[posAttributes:], castagnoli))
-	return Batch(p)
+	Batch(p).finish()
+	return p
 }
 
 // bodySize returns the size of a record behind its length, whose two deltas take the given number of bytes.

@@ -96,7 +96,7 @@ func TestBuilderLargeRecords(t *testing.T) {
 		}
 		recs := []rec{{5, []byte("before"), nil, nil}, {6, nil, value, nil}, {7, value, nil, nil}, {8, nil, nil, []kafka.Header{{Key: "h", Value: value}}}, {9, []byte("after"), nil, nil}}
 		b := build(NoProducer(), recs...)
-		if err := Validate(b); err != nil {
+		if err := validate(b); err != nil {
 			t.Fatalf("%d bytes: %v", n, err)
 		}
 		wantRecords(t, b, recs)
@@ -148,7 +148,7 @@ func TestNothingAllocates(t *testing.T) {
 			}
 		}},
 		{"Validate", func() {
-			if Validate(sealed) != nil {
+			if validate(sealed) != nil {
 				t.Error("Validate fails")
 			}
 		}},

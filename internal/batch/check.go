@@ -59,23 +59,26 @@ func Check(b []byte) error {
 	return nil
 }
 
-// Validate returns nil if b is a batch that a client may append: it passes Check, it uses no bit that is the broker's
-// to set, it has at least one record, its producer fields agree, and each record parses, has the offset of its place
-// and a timestamp that the header knows. Every byte is read.
+// Validate returns an error unless b is a batch that a client may append: it passes Check, it uses no bit that is the
+// broker's to set, it has at least one record, its producer fields agree, and each record parses, has the offset of its
+// place and a timestamp that the header knows. Every byte is read. buf and limit are Plain's, and so is the batch that is
+// returned: its records can be read.
 //
 // As in Kafka, a base sequence without a producer id means nothing and may be anything: clients do send 0 there.
-func Validate(b []byte) error {
+func Validate(b []byte, buf *[]byte, limit int) (plain Batch, err error) {
 	if err := Check(b); err != nil {
-		return err
+		return nil, err
 	}
-	h := Batch(b)
-	if c := h.Codec(); c != None {
-		return fmt.Errorf("%w: codec %s is not supported", ErrCodec, c)
+	if err := validateHeader(b); err != nil {
+		return nil, err
 	}
-	if err := validateHeader(h); err != nil {
-		return err
+	if plain, err = Batch(b).Plain(buf, limit); err != nil {
+		return nil, err
 	}
-	return validateRecords(h)
+	if err := validateRecords(plain); err != nil {
+		return nil, err
+	}
+	return plain, nil
 }
 
 func validateHeader(h Batch) error {

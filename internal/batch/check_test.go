@@ -145,7 +145,7 @@ func TestCheckAndValidate(t *testing.T) {
 			if err := Check(b); !errors.Is(err, c.check) {
 				t.Errorf("Check: got %v, want %v", err, c.check)
 			}
-			err := Validate(b)
+			err := validate(b)
 			if !errors.Is(err, c.validate) {
 				t.Errorf("Validate: got %v, want %v", err, c.validate)
 			}
@@ -163,10 +163,10 @@ func TestValidateHeaderKeyIsNotNull(t *testing.T) {
 		p := append([]byte(nil), b[:HeaderSize]...)
 		return reseal(append(p, 16, 0, 0, 0, 1, 1, 2, keyLength, valueLength))
 	}
-	if err := Validate(put(0, 1)); err != nil {
+	if err := validate(put(0, 1)); err != nil {
 		t.Errorf("empty key, null value: %v", err)
 	}
-	if err := Validate(put(1, 0)); !errors.Is(err, ErrRecord) {
+	if err := validate(put(1, 0)); !errors.Is(err, ErrRecord) {
 		t.Errorf("null key: got %v, want %v", err, ErrRecord)
 	}
 }

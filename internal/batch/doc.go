@@ -1,5 +1,5 @@
-// Package batch is Kafka's RecordBatch v2: it encodes, checks and reads the bytes that a partition's log is made of.
-// Nothing else in Runnel knows this layout.
+// Package batch is Kafka's RecordBatch v2: it encodes, compresses, checks, reads and filters the bytes that a
+// partition's log is made of. Nothing else in Runnel knows this layout.
 //
 // # Invariants
 //
@@ -9,8 +9,11 @@
 //     Malformed bytes end in an error that matches one of the sentinels.
 //   - The records that an Iter yields have strictly rising offsets between BaseOffset and LastOffset.
 //   - Base offset and leader epoch lie outside the checksum: SetOffset changes them in place and the batch stays valid.
+//   - Decompressing never gives or allocates much more than the caller's limit, whatever the bytes are or say.
+//   - What Filter makes of a batch has the records that were kept, at their offsets and with their timestamps, and takes
+//     the same offsets as before; Filler takes the place of batches that are gone. Both pass Check.
 //   - No function keeps a slice that it was given, except Builder.Reset (until the next Reset) and Batch.Iter (the
-//     records alias the batch).
+//     records alias the batch). What Plain returns aliases its buffer, what Filter.Apply returns the filter.
 //
 // # Format
 //
@@ -50,10 +53,18 @@
 // timestamp for every record if the batch has log append time. With the delete horizon set, the base timestamp is the
 // horizon and the deltas are relative to it, so that the same sum holds.
 //
+// # Compression
+//
+// The codec is that of the records; the header is never compressed. gzip (RFC 1952) and zstd (RFC 8878) are written
+// without options, lz4 as one LZ4 frame of independent blocks, snappy in the frame that is drawn in snappy.go. Other
+// block sizes, checksums, several frames and snappy without a frame are read too.
+//
 // # What is not guaranteed
 //
 // A valid checksum finds accidents, not forgery. Check parses no record; Iter does, as it goes. The record's own
 // attributes byte, a base sequence without a producer id, and the length of a varint (an overlong one is read) are
-// ignored, as Kafka ignores them. Compressed batches can be stored, checked and passed on, but not read:
-// Validate and Iter refuse them with ErrCodec.
+// ignored, as Kafka ignores them. The checksum is that of the bytes as they are stored: what Plain gives does not pass
+// Check. Damage that a codec does not notice (none of them needs a checksum) is found by Iter, or not at all.
+//
+// Compressed bytes are those of Kafka's Java client in form, not one by one: encoders differ, and so do their levels.
 package batch

@@ -18,6 +18,9 @@ var (
 	ErrRecord = errors.New("batch has a bad record")
 	// ErrTimestamp: the timestamps of the records and of the header do not agree, or are not the client's.
 	ErrTimestamp = errors.New("batch has bad timestamps")
-	// ErrCodec: the records are compressed.
-	ErrCodec = errors.New("batch is compressed")
+	// ErrCodec: the records are compressed where plain ones are needed, or with an unknown codec, or cannot be
+	// decompressed.
+	ErrCodec = errors.New("batch has a wrong compression")
+	// ErrTooLarge: the records, decompressed or written anew, take more space than they may.
+	ErrTooLarge = errors.New("batch is too large")
 )

@@ -2,6 +2,7 @@ package batch
 
 import (
 	"bytes"
+	"errors"
 	"testing"
 
 	"github.com/runnelmq/runnel/internal/kafka"
@@ -51,18 +52,19 @@ func FuzzValidate(f *testing.F) {
 	addVectors(f)
 	f.Fuzz(func(t *testing.T, p []byte) {
 		if len(p) < HeaderSize {
-			if Validate(p) == nil {
+			if validate(p) == nil {
 				t.Fatal("less than a header is valid")
 			}
 			return
 		}
 		p = bytes.Clone(p)
 		p[posMagic] = magic
-		b := Batch(reseal(p))
-		if Validate(b) != nil {
+		var buf []byte
+		b, err := Validate(reseal(p), &buf, 1<<20)
+		if err != nil {
 			return
 		}
-		if err := Check(b); err != nil {
+		if err := Check(p); err != nil {
 			t.Fatalf("Validate takes what Check does not: %v", err)
 		}
 		all, err := wantBothPathsAgree(t, b)
@@ -90,6 +92,61 @@ func FuzzValidate(f *testing.F) {
 			if !sameGot(theirs[i], all[i]) {
 				t.Fatalf("record %d: got %+v, kmsg reads %+v", i, all[i], theirs[i])
 			}
+		}
+	})
+}
+
+// F9, F16: whatever stands where compressed records should, Plain gives records that can be read, within the limit, or an
+// error of its kinds, in memory that the limit bounds. The first byte chooses codec and limit.
+func FuzzPlain(f *testing.F) {
+	for _, v := range vectors() {
+		for _, c := range codecs[1:] {
+			b := packed(f, NewCompressor(c, 0), build(v.stamp, v.recs...))
+			f.Add(byte(c)|8<<3, []byte(b[HeaderSize:]))
+		}
+	}
+	for _, boast := range boasts() {
+		f.Add(byte(boast.codec)|2<<3, boast.records)
+	}
+	f.Fuzz(func(t *testing.T, choice byte, records []byte) {
+		b := withRecords(sample(), Codec(choice&7), records)
+		before := bytes.Clone(b)
+		limit := min(1<<(2*int(choice>>3)), 1<<20)
+		var buf []byte
+		plain, err := b.Plain(&buf, limit)
+		if !bytes.Equal(b, before) {
+			t.Fatal("the source has changed")
+		}
+		if b.Codec() == None {
+			if err != nil || !bytes.Equal(plain, b) {
+				t.Fatalf("not compressed: %v", err)
+			}
+			return
+		}
+		if most := HeaderSize + 2*limit + 2*zstdBlock + 4*len(records); cap(buf) > most {
+			t.Fatalf("%d bytes for %d with limit %d", cap(buf), len(records), limit)
+		}
+		if err != nil {
+			if errors.Is(err, ErrCodec) == errors.Is(err, ErrTooLarge) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if plain.Size() != len(plain) || len(plain)-HeaderSize > limit || plain.Codec() != None {
+			t.Fatalf("%d bytes, limit %d, header %x", len(plain), limit, plain[:HeaderSize])
+		}
+		if _, err := wantBothPathsAgree(t, plain); err != nil && !errors.Is(err, ErrRecord) {
+			t.Fatal(err)
+		}
+		if len(plain) == HeaderSize {
+			return
+		}
+		// What could be decompressed can be compressed again.
+		again := packed(t, NewCompressor(b.Codec(), 0), reseal(bytes.Clone(plain)))
+		var other []byte
+		same, err := again.Plain(&other, limit)
+		if err != nil || !bytes.Equal(same[HeaderSize:], plain[HeaderSize:]) {
+			t.Fatalf("compressed again it does not come back: %v", err)
 		}
 	})
 }
@@ -181,7 +238,7 @@ func FuzzBuildAndRead(f *testing.F) {
 		}
 		sealed := b.Seal(Stamp{ProducerID: 3, BaseSequence: 1, BaseOffset: 77})
 		// Only times that overflow the distance to the first one are refused.
-		if err := Validate(sealed); err != nil && ts > -1<<60 && ts < 1<<60 {
+		if err := validate(sealed); err != nil && ts > -1<<60 && ts < 1<<60 {
 			t.Fatal(err)
 		}
 		wantRecords(t, sealed, recs)

@@ -69,7 +69,7 @@ func TestGolden(t *testing.T) {
 			if text != string(want) {
 				t.Fatalf("got\n%swant\n%s", text, want)
 			}
-			if err := Validate(b); err != nil {
+			if err := validate(b); err != nil {
 				t.Fatal(err)
 			}
 			wantRecords(t, b, v.recs)
@@ -139,7 +139,7 @@ func TestFields(t *testing.T) {
 	if b.BaseOffset() != 42 || b.LastOffset() != 44 || b.LeaderEpoch() != 43 {
 		t.Errorf("after SetOffset: base %d, last %d, epoch %d", b.BaseOffset(), b.LastOffset(), b.LeaderEpoch())
 	}
-	if err := Validate(b); err != nil {
+	if err := validate(b); err != nil {
 		t.Errorf("after SetOffset: %v", err)
 	}
 	if got := build(NoProducer(), rec{}).LastSequence(); got != -1 {

@@ -83,3 +83,10 @@ func wantRecords(t testing.TB, b Batch, recs []rec) {
 		}
 	}
 }
+
+// validate is Validate with room for any batch of these tests.
+func validate(b []byte) error {
+	var buf []byte
+	_, err := Validate(b, &buf, 64<<20)
+	return err
+}

@@ -103,13 +103,13 @@ type Iter struct {
 }
 
 // Iter returns an iterator that stands before the first record. b is one batch that passed Check; other bytes give an
-// error sooner or later, and no harm.
+// error sooner or later, and no harm. Compressed records are an error: Plain makes them readable.
 func (b Batch) Iter() Iter {
 	if len(b) < HeaderSize {
 		return Iter{err: fmt.Errorf("%w: %d bytes of %d", ErrShort, len(b), HeaderSize)}
 	}
 	if c := b.Codec(); c != None {
-		return Iter{err: fmt.Errorf("%w: codec %s is not supported", ErrCodec, c)}
+		return Iter{err: fmt.Errorf("%w: the records are compressed with %s", ErrCodec, c)}
 	}
 	if b.Count() < 0 {
 		return Iter{err: fmt.Errorf("%w: %d records", ErrHeader, b.Count())}

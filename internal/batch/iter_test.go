@@ -183,7 +183,7 @@ func TestIterGaps(t *testing.T) {
 	if err := Check(b); err != nil {
 		t.Error(err)
 	}
-	if err := Validate(b); !errors.Is(err, ErrHeader) {
+	if err := validate(b); !errors.Is(err, ErrHeader) {
 		t.Errorf("Validate: got %v, want %v", err, ErrHeader)
 	}
 }

@@ -104,7 +104,7 @@ func compareWithKmsg(t *testing.T, s Stamp, recs []rec) {
 		t.Errorf("\nours %x\nkmsg %x", ours, theirs)
 		return
 	}
-	if err := Validate(theirs); err != nil {
+	if err := validate(theirs); err != nil {
 		t.Error(err)
 		return
 	}

@@ -29,6 +29,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	rlog "github.com/runnelmq/runnel/log"
+
 	"github.com/runnelmq/runnel/internal/kafka"
 	"github.com/runnelmq/runnel/internal/meta"
 	"github.com/runnelmq/runnel/internal/vfs"
@@ -67,6 +69,15 @@ type Events struct {
 // maxSyncs is how many syncs of an engine run at once: more do not make a disk faster.
 const maxSyncs = 4
 
+// maxFiles is how many segment files are open at once, of a process that may have so many (0: nobody counts).
+func maxFiles(process int) int {
+	const most = 1024
+	if process <= 0 {
+		return most
+	}
+	return min(most, process/4)
+}
+
 // Broker is an open directory. All methods are safe for concurrent use and return kafka.ErrClosed after Close.
 type Broker struct {
 	o     Options
@@ -82,6 +93,7 @@ type Broker struct {
 	metaFailed, resync bool
 	clock              clock
 	syncs              chan struct{}
+	files              *rlog.Files
 	flush              flusher
 	clean              cleaner
 
@@ -111,7 +123,7 @@ func Open(o Options) (_ *Broker, err error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Broker{o: o, lock: lock, syncs: make(chan struct{}, maxSyncs)}
+	b := &Broker{o: o, lock: lock, syncs: make(chan struct{}, maxSyncs), files: rlog.NewFiles(maxFiles(o.FS.MaxOpen()))}
 	b.clock.wall = o.WallClock
 	b.life.Lock() // timers wait for the end of Open
 	defer func() {

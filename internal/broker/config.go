@@ -85,7 +85,9 @@ func ParseConfig(m map[string]string) (Config, error) {
 		case "segment.index.bytes":
 			c.IndexBytes = int(number(1<<10, rlog.DefaultIndexBytes*10))
 		case "index.interval.bytes":
-			c.IndexInterval = number(0, math.MaxInt32)
+			if c.IndexInterval = number(0, math.MaxInt32); c.IndexInterval == 0 {
+				c.IndexInterval = -1 // to the log, 0 is the default
+			}
 		case "max.message.bytes":
 			c.MaxMessageBytes = int(number(100, 1<<30))
 		case "retention.ms":

@@ -107,6 +107,9 @@ func leastOffset(bs []begin) int64 {
 // EndOffset is the log end offset.
 func (f *Life) EndOffset() int64 { return f.l.EndOffset() }
 
+// Tight reports whether too many files are open: cursors that are not needed are to be closed.
+func (f *Life) Tight() bool { return f.p.b.files.Tight() }
+
 // NewCursor returns a cursor at offset, which the caller closes.
 func (f *Life) NewCursor(offset int64) *rlog.Cursor { return f.l.NewCursor(offset) }
 

@@ -131,6 +131,7 @@ func (p *Partition) open(last *Life) (*Life, error) {
 		Settings:       p.t.config.Load().Settings,
 		MinFree:        b.o.MinFree,
 		Syncs:          b.syncs,
+		Files:          b.files,
 		Advanced:       p.watchers.wake,
 	}
 	f := &Life{p: p, epoch: o.Epoch}

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"path"
-	"strconv"
-	"strings"
 
 	"github.com/runnelmq/runnel/internal/batch"
 	"github.com/runnelmq/runnel/internal/vfs"
@@ -26,6 +23,7 @@ type LogCampaign struct {
 type LogStats struct {
 	Histories, Ops, Cuts, Lives int
 	Batches, Bytes              int
+	Tidied                      int // trims, retentions and compactions
 }
 
 // Run returns after the wanted number of cuts, or with a *Failure.
@@ -77,7 +75,7 @@ type logHistory struct {
 func (h *logHistory) run() {
 	r := h.r
 	h.shape = shape{SegmentBytes: int64(between(r, 2, 16)) << 10, IndexInterval: int64(between(r, 0, 4)) << 9}
-	if chance(r, 0.2) {
+	if h.shape.Clean = chance(r, 0.5); !h.shape.Clean && chance(r, 0.4) {
 		h.shape.SegmentBytes = 1 << 30
 	}
 	if chance(r, 0.2) {
@@ -143,6 +141,9 @@ func (h *logHistory) open() error {
 		return fmt.Errorf("open (%+v): %w", m, err)
 	}
 	n, err := h.want.verify(h.log, h.want.Written, h.want.end())
+	if err == nil {
+		err = checkFiles(h.disk, partitionDir(0), h.want.Start)
+	}
 	if err != nil {
 		return err
 	}
@@ -211,14 +212,7 @@ func (h *logHistory) fits(size int) bool {
 	if h.shape.IndexBytes > 0 {
 		return false
 	}
-	base := int64(-1)
-	files, _ := h.disk.List(partitionDir(0))
-	for _, f := range files {
-		if name, ok := strings.CutSuffix(path.Base(f.Name), ".log"); ok {
-			n, _ := strconv.ParseInt(name, 10, 64)
-			base = max(base, n)
-		}
-	}
+	base := activeBase(h.disk, partitionDir(0))
 	for i := len(h.want.Sent) - 1; i >= 0 && h.want.Sent[i].BaseOffset() >= base; i-- {
 		size += len(h.want.Sent[i])
 	}
@@ -229,6 +223,10 @@ func (h *logHistory) fits(size int) bool {
 func (h *logHistory) act() error {
 	r := h.r
 	ctx := context.Background()
+	if h.shape.Clean && chance(r, 0.15) {
+		h.step = "tidy"
+		return h.tidy()
+	}
 	switch n := r.IntN(100); {
 	case n < 55:
 		h.step = "append"
@@ -284,6 +282,15 @@ func (h *logHistory) act() error {
 	return nil
 }
 
+// tidy takes away what the log need not keep.
+func (h *logHistory) tidy() error {
+	h.stats.Tidied++
+	if err := h.want.tidy(h.log, h.r, activeBase(h.disk, partitionDir(0))); err != nil {
+		return err
+	}
+	return checkFiles(h.disk, partitionDir(0), h.want.Start)
+}
+
 // stop ends the process or the power and goes on with what is left.
 func (h *logHistory) stop(keep float64) error {
 	h.images = false
@@ -318,6 +325,9 @@ func (h *logHistory) retry() error {
 		return nil
 	}
 	b := p.last[max(0, len(p.last)-between(h.r, 1, remembered))]
+	if b.LastOffset() < h.want.Start {
+		return nil // it may be forgotten
+	}
 	a, err := h.log.Append(again(b))
 	if err != nil || !a.Duplicate || a.Base != b.BaseOffset() || a.Last != b.LastOffset() {
 		return fmt.Errorf("C1: the retry of %s was answered %+v, error %v", describe(b), a, err)

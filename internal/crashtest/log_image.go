@@ -25,6 +25,7 @@ type shape struct {
 	SegmentBytes  int64
 	IndexBytes    int
 	IndexInterval int64
+	Clean         bool // the log is trimmed, retained and compacted
 }
 
 func (s *shape) options(fs vfs.FS, st *store, m marks) rlog.Options { return s.of(0, fs, st, m) }
@@ -156,7 +157,13 @@ func (im *logImage) recover(inner *[]*logImage) error {
 	if im.Exact >= 0 {
 		lower, upper = im.Exact, im.Exact
 	}
+	if l.StartOffset() != m.LogStart {
+		return fmt.Errorf("A11: the log starts at %d, kept was %d", l.StartOffset(), m.LogStart)
+	}
 	n, err := w.verify(l, lower, upper)
+	if err == nil {
+		err = checkFiles(im.disk, partitionDir(0), w.Start)
+	}
 	if err != nil {
 		return err
 	}
@@ -182,6 +189,11 @@ func (im *logImage) recover(inner *[]*logImage) error {
 
 	// A6: the space of what was lost is filled by batches of the same sizes, and then the power goes again.
 	rate, phase = 0.04, "after recovery: "
+	if im.Shape.Clean && chance(r, 0.3) {
+		if err := w.tidy(l, r, activeBase(im.disk, partitionDir(0))); err != nil {
+			return err
+		}
+	}
 	same := chance(r, 0.4) // the client retries what it got no answer for (C1)
 	noise := func(n int) []byte { return fill(r, n) }
 	lost = lost[:min(len(lost), between(r, 0, 4))]

@@ -11,7 +11,9 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
+	"time"
 )
 
 // What every ground must do alike.
@@ -46,7 +48,10 @@ func testFS(t *testing.T, v FS, dir string) {
 		{"late mapping", testLateMapping},
 		{"read only", testReadOnly},
 		{"closed", testClosed},
+		{"modification time", testModTime},
 		{"lock", testLock},
+		{"locked", testLocked},
+		{"read-only view", testReadOnlyView},
 		{"free", testFree},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -115,13 +120,17 @@ func testNames(t *testing.T, v FS, dir string) {
 		put(t, v, path.Join(dir, n), n+"!")
 	}
 	check(t, v.Mkdir(path.Join(dir, "b0")))
-	want := []Info{{"a", 2, false}, {"b", 2, false}, {"b0", 0, true}, {"c", 2, false}}
-	if got := must(v.List(dir))(t); !slices.Equal(got, want) {
-		t.Fatalf("list %v, want %v", got, want)
+	want := []Info{{Name: "a", Size: 2}, {Name: "b", Size: 2}, {Name: "b0", Dir: true}, {Name: "c", Size: 2}}
+	infos := must(v.List(dir))(t)
+	if !slices.EqualFunc(infos, want, func(got, want Info) bool {
+		want.ModTime = got.ModTime
+		return got == want && got.ModTime.IsZero() == got.Dir
+	}) {
+		t.Fatalf("list %v, want %v and times for the files", infos, want)
 	}
-	for _, w := range want {
-		if got := must(v.Stat(path.Join(dir, w.Name)))(t); got != w {
-			t.Fatalf("stat %v, want %v", got, w)
+	for _, want := range infos {
+		if got := must(v.Stat(path.Join(dir, want.Name)))(t); got != want {
+			t.Fatalf("stat %v, list %v", got, want)
 		}
 	}
 	check(t, v.SyncDir(dir))
@@ -433,6 +442,49 @@ func testClosed(t *testing.T, v FS, dir string) {
 	}
 }
 
+// A file has the time of its last change, or the one that was set.
+func testModTime(t *testing.T, v FS, dir string) {
+	a, b := path.Join(dir, "a"), path.Join(dir, "b")
+	modTime := func(name string) time.Time { return must(v.Stat(name))(t).ModTime }
+	put(t, v, a, "content")
+	old := time.Unix(1_000_000_000, 0)
+	f := must(v.Open(a, 0))(t)
+	defer f.Close()
+	for _, c := range []struct {
+		name    string
+		do      func() error
+		changed bool
+	}{
+		{"write", func() error { _, err := f.WriteAt([]byte("C"), 0); return err }, true},
+		{"reserve", func() error { return f.Reserve(100_000) }, true},
+		{"truncate", func() error { return f.Truncate(10) }, true},
+		{"truncate to the same size", func() error { return f.Truncate(10) }, true},
+		{"reserve what is there", func() error { return f.Reserve(5) }, false},
+		{"empty write", func() error { _, err := f.WriteAt(nil, 0); return err }, false},
+		{"read", func() error { _, err := f.ReadAt(make([]byte, 5), 0); return err }, false},
+		{"set no time", func() error { return v.SetModTime(a, time.Time{}) }, false},
+		{"sync", f.Sync, false},
+	} {
+		check(t, v.SetModTime(a, old))
+		if got := modTime(a); !got.Equal(old) {
+			t.Fatalf("time %v, set was %v", got, old)
+		}
+		check(t, c.do())
+		if got := modTime(a); got.After(old.AddDate(1, 0, 0)) != c.changed || !c.changed && !got.Equal(old) {
+			t.Fatalf("%s: time %v, changed must be %v", c.name, got, c.changed)
+		}
+	}
+	check(t, v.SetModTime(a, old))
+	if runtime.GOOS != "windows" {
+		check(t, v.Rename(a, b))
+		if got := must(v.List(dir))(t); len(got) != 1 || !got[0].ModTime.Equal(old) {
+			t.Fatalf("after the rename %v", got)
+		}
+	}
+	check(t, v.SetModTime(dir, old)) // no effect that can be seen
+	wantIs(t, v.SetModTime(path.Join(dir, "missing"), old), fs.ErrNotExist)
+}
+
 func testLock(t *testing.T, v FS, dir string) {
 	name := path.Join(dir, "LOCK")
 	l := must(v.Lock(name))(t)
@@ -451,6 +503,65 @@ func testLock(t *testing.T, v FS, dir string) {
 	if _, err := v.Lock(path.Join(dir, "d")); err == nil {
 		t.Fatal("a directory was locked")
 	}
+}
+
+// F6: Locked sees a lock that is held and no other, and is in nobody's way.
+func testLocked(t *testing.T, v FS, dir string) {
+	name := path.Join(dir, "LOCK")
+	want := func(held bool) {
+		t.Helper()
+		got, pid, err := v.Locked(name)
+		check(t, err)
+		if got != held || held && pid != os.Getpid() || !held && pid != 0 {
+			t.Fatalf("held %v by %d, want %v", got, pid, held)
+		}
+	}
+	want(false)
+	if _, err := v.Stat(name); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("asking has made the file (%v)", err)
+	}
+	for range 2 {
+		l := must(v.Lock(name))(t)
+		want(true)
+		want(true)
+		if _, err := v.Lock(name); !errors.As(err, new(*LockedError)) {
+			t.Fatalf("error %v", err)
+		}
+		want(true)
+		check(t, l.Close())
+		want(false)
+	}
+	check(t, v.Mkdir(path.Join(dir, "d")))
+	if _, _, err := v.Locked(path.Join(dir, "d")); err == nil {
+		t.Fatal("a directory may be locked")
+	}
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for range 3 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, _, err := v.Locked(name); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 200 {
+		l, err := v.Lock(name)
+		if err != nil {
+			t.Errorf("a lock that nobody holds: %v", err)
+			break
+		}
+		check(t, l.Close())
+	}
+	close(stop)
+	wg.Wait()
 }
 
 func testFree(t *testing.T, v FS, dir string) {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	pebblevfs "github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -78,6 +79,8 @@ func (d *disk) Rename(oldname, newname string) error {
 	return spaceError(os.Rename(oldname, newname))
 }
 
+func (d *disk) SetModTime(name string, t time.Time) error { return spaceError(os.Chtimes(name, t, t)) }
+
 func (d *disk) Stat(name string) (Info, error) {
 	st, err := os.Stat(name)
 	if err != nil {
@@ -105,15 +108,20 @@ func (d *disk) List(dir string) ([]Info, error) {
 	return infos, nil
 }
 
-// infoOf gives a directory the size 0: what stat says there is an affair of the file system.
+// infoOf gives a directory no size and no time: what stat says there is an affair of the file system.
 func infoOf(st fs.FileInfo) Info {
 	if st.IsDir() {
 		return Info{Name: st.Name(), Dir: true}
 	}
-	return Info{Name: st.Name(), Size: st.Size()}
+	return Info{Name: st.Name(), Size: st.Size(), ModTime: st.ModTime()}
 }
 
 func (d *disk) SyncDir(dir string) error { return syncDir(dir) }
+
+// maxOpenCap stands for a limit that is infinite, or too large to mean anything.
+const maxOpenCap = 1 << 20
+
+func (d *disk) MaxOpen() int { return maxOpen() }
 
 // Free asks pebble, which knows the call of every platform that it runs on.
 func (d *disk) Free(dir string) (free, total int64, err error) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -240,27 +241,101 @@ func TestDiskMapBudget(t *testing.T) {
 	if d.maxMaps < 1 || d.maxMaps > mapsPerProcess {
 		t.Fatalf("budget %d", d.maxMaps)
 	}
-	d.maxMaps = 1
-	a := mapped(t, d, 1<<20)
-	b := newDiskFile(t, d, 1<<20)
-	var buf []byte
-	for i, f := range []*diskFile{a, b} {
+	d.maxMaps = 3
+	maps := func(n int) {
+		t.Helper()
+		if u := UsageOf(d); u != (Usage{Maps: n, MaxMaps: 3}) {
+			t.Fatalf("%d mappings of %d, want %d of 3", u.Maps, u.MaxMaps, n)
+		}
+	}
+	use := func(f *diskFile, write, read bool) {
+		t.Helper()
 		check(t, f.Reserve(1<<20))
 		must(f.WriteAt([]byte("content"), 1000))(t)
+		var buf []byte
 		if w := must(f.Window(1000, 7, &buf))(t); string(w) != "content" {
-			t.Fatalf("file %d: window %q", i, w)
+			t.Fatalf("window %q", w)
 		}
-		if buf == nil {
-			t.Fatalf("file %d: the budget is spent and the reader is mapped", i)
+		check(t, f.Sync())
+		if (f.writer.Load() != nil) != write || (buf == nil) != read {
+			t.Fatalf("mapped for writing %v, for reading %v", f.writer.Load() != nil, buf == nil)
 		}
 	}
-	if b.writer.Load() != nil || d.maps.Load() != 1 {
-		t.Fatalf("%d mappings", d.maps.Load())
+	files := []*diskFile{mapped(t, d, 1<<20)}
+	for range 9 {
+		files = append(files, newDiskFile(t, d, 1<<20))
 	}
-	check(t, a.Close())
-	check(t, b.Close())
-	if d.maps.Load() != 0 {
-		t.Fatalf("%d mappings after the last close", d.maps.Load())
+	for i, f := range files {
+		use(f, i < 3, false)
+	}
+	maps(3)
+	check(t, files[0].Close())
+	maps(2)
+	use(newDiskFile(t, d, 1<<20), true, false)
+	check(t, files[1].Close())
+	check(t, files[2].Close())
+	use(newDiskFile(t, d, 1<<20), true, true)
+	maps(3)
+	check(t, files[3].Close())
+	maps(3)
+}
+
+// F12: where the kernel refuses a mapping, everything goes on by pread and pwrite, and nothing is counted.
+func TestDiskMapRefused(t *testing.T) {
+	d := testDisk(t)
+	f := newDiskFile(t, d, 1<<60)
+	check(t, f.Reserve(1<<20))
+	must(f.WriteAt([]byte("content"), 1000))(t)
+	if got := string(window(t, f, 1000, 7)); got != "content" {
+		t.Fatalf("content %q", got)
+	}
+	if u := UsageOf(d); u.Maps != 0 || f.writer.Load() != nil || f.reader.Load() != nil {
+		t.Fatalf("%d mappings", u.Maps)
+	}
+}
+
+// F12: the budget is a quarter of the kernel's limit, looked up when the file system is made. The limit of the machine
+// is left alone: one thread is given another file to read.
+func TestDiskMapBudgetFollowsTheKernel(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting takes root")
+	}
+	const limit = "/proc/sys/vm/max_map_count"
+	fake := filepath.Join(t.TempDir(), "limit")
+	errs := make(chan error)
+	go func() { // the thread ends with the goroutine
+		defer close(errs)
+		runtime.LockOSThread()
+		if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
+			errs <- err
+			return
+		}
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			errs <- err
+			return
+		}
+		for text, want := range map[string]int{
+			"2000\n": 500, "65530\n": mapsPerProcess, "3\n": 0, "": mapsPerProcess, "much\n": mapsPerProcess,
+		} {
+			err := os.WriteFile(fake, []byte(text), 0o644)
+			if err == nil {
+				err = unix.Mount(fake, limit, "", unix.MS_BIND, "")
+			}
+			if err != nil {
+				errs <- err
+				return
+			}
+			d := NewDisk()
+			if got := UsageOf(d).MaxMaps; got != want {
+				t.Errorf("limit %q: budget %d, want %d", text, got, want)
+			}
+			if err := errors.Join(d.Close(), unix.Unmount(limit, 0)); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	for err := range errs {
+		t.Skipf("no namespace of its own: %v", err)
 	}
 }
 
@@ -385,11 +460,83 @@ func TestDiskLockAcrossProcesses(t *testing.T) {
 	if !errors.As(err, &locked) || locked.PID != child.Process.Pid {
 		t.Fatalf("error %v, want the process %d", err, child.Process.Pid)
 	}
+	if held, pid, err := d.Locked(name); !held || pid != child.Process.Pid || err != nil {
+		t.Fatalf("held %v by %d (%v), want the process %d", held, pid, err, child.Process.Pid)
+	}
 	check(t, child.Process.Kill())
 	_ = child.Wait()
 	_ = in.Close()
+	if held, _, err := d.Locked(name); held || err != nil {
+		t.Fatalf("held %v by a process that is dead (%v)", held, err)
+	}
 	l := must(d.Lock(name))(t)
 	check(t, l.Close())
+}
+
+// F5, F6: Locked works where nothing can be written: on a read-only mount, and on a disk that is full.
+func TestDiskLockedWritesNothing(t *testing.T) {
+	d := testDisk(t)
+	rw := mount(t, "tmpfs", "size=64k")
+	ro := t.TempDir()
+	check(t, unix.Mount(rw, ro, "", unix.MS_BIND, ""))
+	t.Cleanup(func() { check(t, unix.Unmount(ro, unix.MNT_DETACH)) })
+	check(t, unix.Mount("", ro, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""))
+	check(t, must(d.Lock(filepath.Join(rw, "LOCK")))(t).Close())
+
+	full := must(d.Create(filepath.Join(rw, "full"), 0))(t)
+	defer full.Close()
+	_, err := full.WriteAt(make([]byte, 1<<20), 0)
+	wantIs(t, err, ErrNoSpace)
+	_, err = d.Lock(filepath.Join(ro, "LOCK"))
+	wantIs(t, err, syscall.EROFS)
+	want := func(held bool) {
+		t.Helper()
+		for _, dir := range []string{rw, ro} {
+			if got, _, err := d.Locked(filepath.Join(dir, "LOCK")); got != held || err != nil {
+				t.Fatalf("%s: held %v (%v), want %v", dir, got, err, held)
+			}
+			if got, _, err := d.Locked(filepath.Join(dir, "MISSING")); got || err != nil {
+				t.Fatalf("%s: held %v (%v), and there is no file", dir, got, err)
+			}
+		}
+	}
+	want(false)
+	l := must(d.Lock(filepath.Join(rw, "LOCK")))(t)
+	want(true)
+	check(t, l.Close())
+	want(false)
+}
+
+// F6: a program that keeps a shared lock is in the way, and Lock says so instead of waiting for it.
+func TestDiskLockRefusedByASharedLock(t *testing.T) {
+	d := testDisk(t)
+	name := filepath.Join(t.TempDir(), "LOCK")
+	check(t, must(d.Lock(name))(t).Close())
+	f := must(os.Open(name))(t)
+	if ok, err := flock(f, false); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	_, err := d.Lock(name)
+	var locked *LockedError
+	if !errors.As(err, &locked) || locked.PID != 0 {
+		t.Fatalf("error %v, want one that names nobody", err)
+	}
+	check(t, f.Close())
+	check(t, must(d.Lock(name))(t).Close())
+}
+
+// F6: a process that is being started has the lock file too until it runs its program. That must not keep the lock.
+func TestDiskLockIsGivenBackAtOnce(t *testing.T) {
+	d := testDisk(t)
+	name := filepath.Join(t.TempDir(), "LOCK")
+	l := must(d.Lock(name))(t)
+	child := must(unix.Dup(int(l.(diskLock).f.Fd())))(t)
+	defer unix.Close(child)
+	check(t, l.Close())
+	if held, _, err := d.Locked(name); held || err != nil {
+		t.Fatalf("held %v after Close (%v)", held, err)
+	}
+	check(t, must(d.Lock(name))(t).Close())
 }
 
 // A lock on a file that the name no longer leads to would exclude nobody.
@@ -460,5 +607,20 @@ func TestLetGoKeepsWhatWasStored(t *testing.T) {
 			t.Fatal("the file holds something else")
 		}
 		check(t, f.DropCache(0))
+	}
+}
+
+// F11: the limit is the one the process runs under, and never infinite.
+func TestDiskMaxOpen(t *testing.T) {
+	var old unix.Rlimit
+	check(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &old))
+	t.Cleanup(func() { check(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &old)) })
+	d := testDisk(t)
+	check(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 256, Max: old.Max}))
+	if n := d.MaxOpen(); n != 256 {
+		t.Fatalf("limit %d under one of 256", n)
+	}
+	if n := openLimit(unix.Rlimit{Cur: unix.RLIM_INFINITY}); n != maxOpenCap {
+		t.Fatalf("limit %d where there is none", n)
 	}
 }

@@ -16,6 +16,17 @@ const (
 
 func openFile(name string, flag int) (*os.File, error) { return os.OpenFile(name, flag, 0o644) }
 
+// maxOpen is the soft limit, which Go has raised to the hard one when the process began.
+func maxOpen() int {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
+		return 0
+	}
+	return openLimit(r)
+}
+
+func openLimit(r unix.Rlimit) int { return int(min(uint64(r.Cur), maxOpenCap)) }
+
 func isNoSpace(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EFBIG)
 }

@@ -48,6 +48,9 @@ func allocate(f *os.File, _, to int64) error {
 	return f.Truncate(to)
 }
 
+// maxOpen: Windows has no limit short of memory, and this many are more than enough.
+func maxOpen() int { return 1 << 14 }
+
 func isNoSpace(err error) bool {
 	return errors.Is(err, windows.ERROR_DISK_FULL) || errors.Is(err, windows.ERROR_HANDLE_DISK_FULL) ||
 		errors.Is(err, windows.ERROR_DISK_QUOTA_EXCEEDED) || errors.Is(err, syscall.ENOSPC)

@@ -1,6 +1,7 @@
 // Package vfs is where Runnel meets the ground: files that can be reserved, mapped, synced and locked. There are three
 // grounds with one behaviour: Disk (this machine's file system), Memory (nothing survives the process) and Sim (a
-// disk whose power can be cut after any operation and whose operations fail on demand).
+// disk whose power can be cut after any operation and whose operations fail on demand). Pebble stands on the same
+// ground: what one puts there the other finds. ReadOnly is a view of any of them that changes nothing.
 //
 // Nothing above this package imports mmap-go, x/sys, unsafe or the file functions of os.
 //
@@ -15,7 +16,8 @@
 //   - Sync is fdatasync (F_FULLFSYNC on darwin), never msync, and is never retried. An interrupted call is no failure.
 //   - Mapping is an optimisation: when address space, the map budget (at most a quarter of vm.max_map_count, because
 //     the Go runtime dies at the limit) or the file system does not allow it, the same calls use pread and pwrite.
-//   - A lock file is never removed, and a lock counts only if its file is still the one the name leads to.
+//   - A lock file is never removed, and a lock counts only if its file is still the one the name leads to. Asking
+//     whether it is held writes nothing and makes nobody's Lock fail.
 //
 // # After a crash
 //
@@ -37,5 +39,6 @@
 //   - Where the file system cannot reserve (no fallocate), Reserve only sets the size; ENOSPC then comes from WriteAt.
 //   - On Windows an open file cannot be replaced by Rename, and SyncDir does nothing.
 //   - Using a file, or a window of it, after Close is a bug of the caller. Built with -tags invariants, a late touch of
-//     mapped memory faults with a stack instead of reading whatever was mapped there next.
+//     mapped memory faults with a stack instead of reading whatever was mapped there next, as long as the range is
+//     among the last 256 that were released.
 package vfs

@@ -1,7 +1,6 @@
 package vfs
 
 import (
-	"io"
 	"os"
 
 	"golang.org/x/sys/windows"
@@ -10,22 +9,26 @@ import (
 // lockedByte lies far behind the process id, which others must be able to read while the lock is held.
 const lockedByte = 1 << 30
 
-func (d *disk) Lock(name string) (io.Closer, error) {
-	f, err := openFile(name, os.O_RDWR|os.O_CREATE)
-	if err != nil {
-		return nil, spaceError(err)
+// flock says false and no error if somebody has a lock that excludes the one asked for.
+func flock(f *os.File, exclusive bool) (bool, error) {
+	how := uint32(windows.LOCKFILE_FAIL_IMMEDIATELY)
+	if exclusive {
+		how |= windows.LOCKFILE_EXCLUSIVE_LOCK
 	}
-	const how = windows.LOCKFILE_EXCLUSIVE_LOCK | windows.LOCKFILE_FAIL_IMMEDIATELY
-	err = windows.LockFileEx(windows.Handle(f.Fd()), how, 0, 1, 0, &windows.Overlapped{Offset: lockedByte})
+	err := windows.LockFileEx(windows.Handle(f.Fd()), how, 0, 1, 0, &windows.Overlapped{Offset: lockedByte})
 	switch err {
 	case nil:
-		writePID(f)
-		return f, nil
+		return true, nil
 	case windows.ERROR_LOCK_VIOLATION, windows.ERROR_IO_PENDING:
-		err = &LockedError{Name: name, PID: readPID(f)}
-	default:
-		err = pathError("lock", name, err)
+		return false, nil
 	}
-	f.Close()
-	return nil, err
+	return false, pathError("lock", f.Name(), err)
+}
+
+func funlock(f *os.File) error {
+	err := windows.UnlockFileEx(windows.Handle(f.Fd()), 0, 1, 0, &windows.Overlapped{Offset: lockedByte})
+	if err != nil {
+		return pathError("unlock", f.Name(), err)
+	}
+	return nil
 }

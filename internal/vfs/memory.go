@@ -6,9 +6,9 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	pebblevfs "github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -16,8 +16,8 @@ import (
 // memory is a file system on the heap. It lives as long as somebody refers to it: closing and re-opening an engine on
 // the same one finds its data.
 type memory struct {
-	pebble pebblevfs.FS
-	mu     struct {
+	openFiles
+	mu struct {
 		sync.Mutex
 		root   *memDir
 		locked map[string]bool
@@ -31,7 +31,7 @@ type memDir struct{ entries map[string]memNode }
 
 // NewMemory returns an empty file system on the heap.
 func NewMemory() FS {
-	m := &memory{pebble: pebblevfs.NewMem()}
+	m := new(memory)
 	m.mu.root = newMemDir()
 	m.mu.locked = make(map[string]bool)
 	return m
@@ -91,11 +91,14 @@ func (m *memory) add(op, name string, n memNode) error {
 func (m *memory) Create(name string, _ int64) (File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err := m.mayOpen("create", name); err != nil {
+		return nil, err
+	}
 	d := newMemData()
 	if err := m.add("create", name, d); err != nil {
 		return nil, err
 	}
-	return &memFile{data: d, name: name, write: true}, nil
+	return m.handle(d, name, true), nil
 }
 
 func (m *memory) Open(name string, _ int64) (File, error) { return m.open(name, true) }
@@ -112,7 +115,15 @@ func (m *memory) open(name string, write bool) (File, error) {
 	if !ok {
 		return nil, pathError("open", name, syscall.EISDIR)
 	}
-	return &memFile{data: d, name: name, write: write}, nil
+	if err := m.mayOpen("open", name); err != nil {
+		return nil, err
+	}
+	return m.handle(d, name, write), nil
+}
+
+func (m *memory) handle(d *memData, name string, write bool) *memFile {
+	m.openFiles.open.Add(1)
+	return &memFile{fs: m, data: d, name: name, write: write}
 }
 
 func (m *memory) Mkdir(name string) error {
@@ -165,6 +176,19 @@ func isMemDir(n memNode) bool {
 	return ok
 }
 
+func (m *memory) link(oldname, newname string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, _, err := m.find("link", oldname)
+	switch {
+	case err != nil:
+		return err
+	case isMemDir(n):
+		return pathError("link", oldname, fs.ErrPermission)
+	}
+	return m.add("link", newname, n)
+}
+
 // mayReplace has the rules of a rename: a file may replace a file, nothing may replace a directory or move into itself.
 func mayReplace(oldname, newname string, dir, there, thereDir bool) error {
 	from, to := split(oldname), split(newname)
@@ -179,6 +203,16 @@ func mayReplace(oldname, newname string, dir, there, thereDir bool) error {
 	return nil
 }
 
+func (m *memory) SetModTime(name string, t time.Time) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, _, err := m.find("chtimes", name)
+	if d, ok := n.(*memData); ok && !t.IsZero() {
+		d.changed.Store(t.UnixNano())
+	}
+	return err
+}
+
 func (m *memory) Stat(name string) (Info, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -191,7 +225,7 @@ func (m *memory) Stat(name string) (Info, error) {
 
 func memInfo(name string, n memNode) Info {
 	if d, ok := n.(*memData); ok {
-		return Info{Name: name, Size: d.size.Load()}
+		return Info{Name: name, Size: d.size.Load(), ModTime: time.Unix(0, d.changed.Load())}
 	}
 	return Info{Name: name, Dir: true}
 }
@@ -227,7 +261,7 @@ func (m *memory) SyncDir(dir string) error {
 func (m *memory) Lock(name string) (io.Closer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	key := strings.Join(split(name), "/")
+	key := cleanName(name)
 	if m.mu.locked[key] {
 		return nil, &LockedError{Name: name, PID: os.Getpid()}
 	}
@@ -242,6 +276,18 @@ func (m *memory) Lock(name string) (io.Closer, error) {
 	}
 	m.mu.locked[key] = true
 	return &memLock{fs: m, key: key}, nil
+}
+
+func (m *memory) Locked(name string) (held bool, pid int, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.locked[cleanName(name)] {
+		return true, os.Getpid(), nil
+	}
+	if n, _, err := m.find("lock", name); err == nil && isMemDir(n) {
+		return false, 0, pathError("lock", name, syscall.EISDIR)
+	}
+	return false, 0, nil
 }
 
 // memLock is held until the first Close.
@@ -262,7 +308,6 @@ func (l *memLock) Close() error {
 
 func (m *memory) Free(string) (free, total int64, err error) { return Unlimited, Unlimited, nil }
 
-// Pebble returns pebble's own memory file system, kept as long as this one.
-func (m *memory) Pebble() pebblevfs.FS { return m.pebble }
+func (m *memory) Pebble() pebblevfs.FS { return pebbleFS{m} }
 
 func (m *memory) Close() error { return nil }

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 // The bytes of a file are chunks of at most 64 KiB. The first 64 KiB are cut finer (4, 4, 8, 16 and 32 KiB), so that a
@@ -34,15 +35,19 @@ func chunkOf(off int64) (i int, start, size int64) {
 // Truncate puts a copy in its place, so the windows that readers hold keep what they show. The bytes themselves are
 // not synchronised here; readers stay below an end that the engine publishes atomically after the write.
 type memData struct {
-	size  atomic.Int64
-	table atomic.Pointer[[]atomic.Pointer[[]byte]]
+	size    atomic.Int64
+	changed atomic.Int64 // when bytes or size last were, in nanoseconds
+	table   atomic.Pointer[[]atomic.Pointer[[]byte]]
 }
 
 func newMemData() *memData {
 	d := new(memData)
+	d.touch()
 	d.table.Store(new([]atomic.Pointer[[]byte]))
 	return d
 }
+
+func (d *memData) touch() { d.changed.Store(time.Now().UnixNano()) }
 
 // chunk returns chunk i, or nil if nothing has been written to it.
 func (d *memData) chunk(i int) []byte {
@@ -78,6 +83,9 @@ func copyTable(t []atomic.Pointer[[]byte], n int) []atomic.Pointer[[]byte] {
 }
 
 func (d *memData) writeAt(p []byte, off int64) {
+	if len(p) > 0 {
+		d.touch()
+	}
 	for at := off; len(p) > 0; {
 		i, start, size := chunkOf(at)
 		n := copy(d.own(i, size)[at-start:], p)
@@ -105,6 +113,7 @@ func (d *memData) readAt(p []byte, off int64) {
 }
 
 func (d *memData) truncate(size int64) {
+	d.touch()
 	if size < d.size.Load() {
 		i, start, length := chunkOf(size)
 		keep := i
@@ -129,6 +138,7 @@ func (d *memData) truncate(size int64) {
 
 // memFile is an open file.
 type memFile struct {
+	fs     *memory
 	data   *memData
 	name   string
 	write  bool
@@ -221,5 +231,6 @@ func (f *memFile) Close() error {
 	if f.closed.Swap(true) {
 		return pathError("close", f.name, fs.ErrClosed)
 	}
+	f.fs.openFiles.open.Add(-1)
 	return nil
 }

@@ -15,3 +15,5 @@ func split(name string) []string {
 	}
 	return strings.Split(name[1:], "/")
 }
+
+func cleanName(name string) string { return strings.Join(split(name), "/") }

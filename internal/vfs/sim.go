@@ -15,9 +15,10 @@ import (
 // which directory operations are pending. Cut draws from a seed which of those survive a loss of power; Crash keeps
 // them all, as the end of a process does. Inject makes operations fail.
 //
-// Given the same seed and the same order of operations, everything repeats. Images are cheap: pages, page tables and
+// Given the same seed and the same order of operations, everything repeats but Info.ModTime. Images are cheap: pages, page tables and
 // directories are shared between a disk and its images until one of them writes.
 type Sim struct {
+	openFiles
 	// ops is held by a mutating operation from beginning to end, the calls of rule and hook included, so that the
 	// hook sees the state after its own operation. It comes before mu.
 	ops  sync.Mutex
@@ -50,13 +51,14 @@ const (
 	OpRename
 	OpRemove
 	OpMkdir
+	OpSetModTime
 	OpLink // pebble only
 	OpRead
 	OpWindow
 )
 
 var opNames = [...]string{"", "create", "write", "reserve", "truncate", "sync", "syncdir", "rename", "remove", "mkdir",
-	"link", "read", "window"}
+	"setmodtime", "link", "read", "window"}
 
 func (k OpKind) String() string { return opNames[k] }
 
@@ -224,7 +226,7 @@ func (s *Sim) reading(kind OpKind, h *simHandle, off int64, n int) error {
 }
 
 // Pebble returns the same disk as pebble sees it.
-func (s *Sim) Pebble() pebblevfs.FS { return simPebble{s} }
+func (s *Sim) Pebble() pebblevfs.FS { return pebbleFS{s} }
 
 // Free returns what SetFree has left, or a very large number.
 func (s *Sim) Free(string) (free, total int64, err error) {

@@ -4,8 +4,8 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
-	"strings"
 	"syscall"
+	"time"
 )
 
 // simState is what an image has of its own: the tree, and what of it is pending.
@@ -37,7 +37,7 @@ func newSimState() *simState {
 
 func (st *simState) newNode(dir bool) *simNode {
 	st.nextID++
-	n := &simNode{id: st.nextID, dir: dir}
+	n := &simNode{id: st.nextID, dir: dir, changed: time.Now().UnixNano()}
 	if dir {
 		n.live = make(map[string]*simNode)
 	}
@@ -131,7 +131,7 @@ func (st *simState) rename(oldname, newname string) error {
 	return nil
 }
 
-// link gives a file a second name. Pebble's checkpoints do that.
+// link gives a file a second name.
 func (st *simState) link(oldname, newname string) error {
 	n, err := st.find("link", oldname)
 	if err != nil {
@@ -270,12 +270,11 @@ func (st *simState) setSize(n *simNode, size int64) {
 	st.touch(n)
 }
 
-// touch remembers n for write-back.
+// touch notes that n has changed, and remembers it for write-back.
 func (st *simState) touch(n *simNode) {
+	n.changed = time.Now().UnixNano()
 	if !n.busy {
 		n.busy = true
 		st.busy = append(st.busy, n)
 	}
 }
-
-func cleanName(name string) string { return strings.Join(split(name), "/") }

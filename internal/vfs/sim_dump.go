@@ -34,6 +34,7 @@ type dumpNode struct {
 	Size, DurableSize   int64
 	Pages, DurablePages []dumpPage
 	Dirty, Lost         map[int32]uint8
+	Changed             int64 // 0 in older images
 }
 
 type dumpEntry struct {
@@ -117,7 +118,7 @@ func (ix *dumpIndex) add(n *simNode) {
 
 func (ix *dumpIndex) node(n *simNode) dumpNode {
 	d := dumpNode{ID: n.id, Parent: ix.of(n.parent), Name: n.name, Dir: n.dir, Size: n.size,
-		DurableSize: n.durableSize, Dirty: n.dirty, Lost: n.lost, Live: ix.entries(n.live)}
+		DurableSize: n.durableSize, Dirty: n.dirty, Lost: n.lost, Live: ix.entries(n.live), Changed: n.changed}
 	if n.durable != nil {
 		d.Durable = ix.entries(n.durable)
 	}
@@ -208,7 +209,7 @@ func LoadSim(r io.Reader) (s *Sim, err error) {
 
 func (n *simNode) load(d dumpNode, at func(int) *simNode) {
 	n.id, n.parent, n.name, n.dir = d.ID, at(d.Parent), d.Name, d.Dir
-	n.size, n.durableSize, n.dirty, n.lost = d.Size, d.DurableSize, d.Dirty, d.Lost
+	n.size, n.durableSize, n.dirty, n.lost, n.changed = d.Size, d.DurableSize, d.Dirty, d.Lost, d.Changed
 	if n.dir {
 		n.live = loadEntries(d.Live, at)
 		if len(d.Durable) > 0 {

@@ -162,6 +162,7 @@ func (h *simHandle) Close() error {
 	}
 	h.closed = true
 	h.node.opens--
+	h.fs.openFiles.open.Add(-1)
 	h.fs.mu.free(h.node)
 	return nil
 }

@@ -7,13 +7,16 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // Create makes a file; limit means nothing here.
-func (s *Sim) Create(name string, _ int64) (File, error) { return s.create(name) }
-
-func (s *Sim) create(name string) (h *simHandle, err error) {
-	err = s.mutate(nameOp(OpCreate, name), func() error {
+func (s *Sim) Create(name string, _ int64) (File, error) {
+	var h *simHandle
+	err := s.mutate(nameOp(OpCreate, name), func() error {
+		if err := s.mayOpen("create", name); err != nil {
+			return err
+		}
 		n, err := s.mu.add("create", name, false)
 		if err == nil {
 			h = s.open(n, name, true)
@@ -33,6 +36,7 @@ func nameOp(kind OpKind, name string) func() Op {
 // open makes a handle. Call it with s.mu held.
 func (s *Sim) open(n *simNode, name string, write bool) *simHandle {
 	n.opens++
+	s.openFiles.open.Add(1)
 	return &simHandle{fs: s, node: n, name: name, write: write}
 }
 
@@ -48,6 +52,9 @@ func (s *Sim) openName(name string, write bool) (File, error) {
 	n, err := s.mu.find("open", name)
 	if err == nil && n.dir {
 		err = pathError("open", name, syscall.EISDIR)
+	}
+	if err == nil {
+		err = s.mayOpen("open", name)
 	}
 	if err != nil {
 		return nil, err
@@ -75,6 +82,12 @@ func (s *Sim) Rename(oldname, newname string) error {
 	}, func() error { return s.mu.rename(oldname, newname) }, nil)
 }
 
+func (s *Sim) link(oldname, newname string) error {
+	return s.mutate(func() Op {
+		return Op{Kind: OpLink, Name: cleanName(oldname), To: cleanName(newname)}
+	}, func() error { return s.mu.link(oldname, newname) }, nil)
+}
+
 // SyncDir makes the pending operations of a directory durable, and with a rename from or to another directory the
 // earlier ones of that. If it is made to fail, they stay pending.
 func (s *Sim) SyncDir(dir string) error {
@@ -82,6 +95,17 @@ func (s *Sim) SyncDir(dir string) error {
 		n, err := s.mu.findDir("syncdir", dir)
 		if err == nil {
 			s.mu.commit(s.mu.needed(len(s.mu.queue), n))
+		}
+		return err
+	}, nil)
+}
+
+// SetModTime sets the time of a file. A cut does not bring the old one back.
+func (s *Sim) SetModTime(name string, t time.Time) error {
+	return s.mutate(nameOp(OpSetModTime, name), func() error {
+		n, err := s.mu.find("chtimes", name)
+		if err == nil && !n.dir && !t.IsZero() {
+			n.changed = t.UnixNano()
 		}
 		return err
 	}, nil)
@@ -99,7 +123,7 @@ func (s *Sim) Stat(name string) (Info, error) {
 	if elems := split(name); len(elems) > 0 {
 		base = elems[len(elems)-1]
 	}
-	return Info{Name: base, Size: n.size, Dir: n.dir}, nil
+	return n.info(base), nil
 }
 
 // List describes what is in a directory.
@@ -112,8 +136,7 @@ func (s *Sim) List(dir string) ([]Info, error) {
 	}
 	infos := make([]Info, 0, len(n.live))
 	for _, name := range slices.Sorted(maps.Keys(n.live)) {
-		c := n.live[name]
-		infos = append(infos, Info{Name: name, Size: c.size, Dir: c.dir})
+		infos = append(infos, n.live[name].info(name))
 	}
 	return infos, nil
 }
@@ -150,6 +173,19 @@ func (s *Sim) Lock(name string) (io.Closer, error) {
 		return nil, err
 	}
 	return &simLock{fs: s, key: key}, nil
+}
+
+// Locked says whether a lock file is held.
+func (s *Sim) Locked(name string) (held bool, pid int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.locked[cleanName(name)] {
+		return true, os.Getpid(), nil
+	}
+	if n, err := s.mu.find("lock", name); err == nil && n.dir {
+		return false, 0, pathError("lock", name, syscall.EISDIR)
+	}
+	return false, 0, nil
 }
 
 // simLock is held until the first Close.

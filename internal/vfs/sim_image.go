@@ -90,7 +90,7 @@ func (im *image) cut(n *simNode) *simNode {
 	if c := im.nodes[n]; c != nil {
 		return c
 	}
-	c := &simNode{id: n.id, dir: n.dir}
+	c := &simNode{id: n.id, dir: n.dir, changed: n.changed}
 	im.nodes[n] = c
 	if !n.dir {
 		im.cutFile(n, c)

@@ -3,6 +3,7 @@ package vfs
 import (
 	"math/bits"
 	"path"
+	"time"
 )
 
 const (
@@ -41,6 +42,14 @@ type simNode struct {
 	pages, durablePages   []*simPage
 	shared, durableShared bool            // with an image: the table must be copied before it changes
 	dirty, lost           map[int32]uint8 // sectors that the next sync writes, and those that a failed one dropped
+	changed               int64           // when bytes or size last were, in nanoseconds
+}
+
+func (n *simNode) info(name string) Info {
+	if n.dir {
+		return Info{Name: name, Dir: true}
+	}
+	return Info{Name: name, Size: n.size, ModTime: time.Unix(0, n.changed)}
 }
 
 func (n *simNode) path() string {

@@ -1,15 +1,11 @@
 package vfs
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
-	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
-	pebblevfs "github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // silent keeps pebble's chatter out of the tests. Fatalf must not return here: the disk does not fail.
@@ -19,9 +15,11 @@ func (silent) Infof(string, ...any)             {}
 func (silent) Errorf(string, ...any)            {}
 func (s silent) Fatalf(format string, a ...any) { panic(fmt.Sprintf(format, a...)) }
 
-func openPebble(t testing.TB, s *Sim) *pebble.DB {
+func openPebble(t testing.TB, v FS) *pebble.DB { return openPebbleIn(t, v, "/meta") }
+
+func openPebbleIn(t testing.TB, v FS, dir string) *pebble.DB {
 	t.Helper()
-	return must(pebble.Open("/meta", &pebble.Options{FS: s.Pebble(), Logger: silent{t}, MemTableSize: 16 << 10,
+	return must(pebble.Open(dir, &pebble.Options{FS: v.Pebble(), Logger: silent{t}, MemTableSize: 16 << 10,
 		FormatMajorVersion: pebble.FormatNewest}))(t)
 }
 
@@ -100,61 +98,5 @@ func TestSimPebbleAfterEveryOperation(t *testing.T) {
 			check(t, c.Close())
 		}
 		check(t, db.Close())
-	}
-}
-
-func TestSimPebbleAdaptor(t *testing.T) {
-	s := NewSim(1)
-	p := s.Pebble()
-	check(t, p.MkdirAll("/a/b/c", 0o755))
-	check(t, p.MkdirAll("/a/b/c", 0o755))
-	f := must(p.Create("/a/b/f", pebblevfs.WriteCategoryUnspecified))(t)
-	must(f.Write([]byte("hello ")))(t)
-	must(f.Write([]byte("world")))(t)
-	check(t, f.Preallocate(0, 1<<20))
-	check(t, f.Sync())
-	if st := must(f.Stat())(t); st.Size() != 11 || st.Name() != "f" || st.IsDir() {
-		t.Fatalf("stat %v", st)
-	}
-	check(t, f.Close())
-	check(t, p.Link("/a/b/f", "/a/b/g"))
-	wantIs(t, p.Link("/a/b/f", "/a/b/g"), fs.ErrExist)
-	check(t, p.Remove("/a/b/f"))
-	r := must(p.Open("/a/b/g", pebblevfs.SequentialReadsOption))(t)
-	buf := make([]byte, 8)
-	for _, want := range []string{"hello wo", "rld"} {
-		if n := must(r.Read(buf))(t); string(buf[:n]) != want {
-			t.Fatalf("read %q, want %q", buf[:n], want)
-		}
-	}
-	check(t, r.Close())
-	w := must(p.ReuseForWrite("/a/b/g", "/a/b/h", pebblevfs.WriteCategoryUnspecified))(t)
-	must(w.Write([]byte("J")))(t)
-	check(t, w.Close())
-	if got := get(t, s, "/a/b/h"); got != "Jello world" {
-		t.Fatalf("re-used file %q", got)
-	}
-	f = must(p.Create("/a/b/h", pebblevfs.WriteCategoryUnspecified))(t)
-	check(t, f.Close())
-	if got := get(t, s, "/a/b/h"); got != "" {
-		t.Fatalf("created anew it holds %q", got)
-	}
-	d := must(p.OpenDir("/a/b"))(t)
-	check(t, d.Sync())
-	check(t, d.Close())
-	l := must(p.Lock("/a/LOCK"))(t)
-	if _, err := s.Lock("/a/LOCK"); !errors.As(err, new(*LockedError)) {
-		t.Fatalf("the lock is not the same: %v", err)
-	}
-	check(t, l.Close())
-	s.SetFree(10)
-	f = must(p.Create("/a/full", pebblevfs.WriteCategoryUnspecified))(t)
-	_, err := f.Write(make([]byte, 11))
-	wantIs(t, err, syscall.ENOSPC) // what pebble's OnDiskFull looks for
-	check(t, f.Close())
-	check(t, p.RemoveAll("/a"))
-	check(t, p.RemoveAll("/a"))
-	if got := render(t, s); got != "" {
-		t.Fatalf("left over:\n%s", got)
 	}
 }

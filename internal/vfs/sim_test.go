@@ -13,7 +13,7 @@ import (
 )
 
 // render lists a disk for comparison.
-func render(t testing.TB, s *Sim) string {
+func render(t testing.TB, s FS) string {
 	t.Helper()
 	var b strings.Builder
 	var walk func(dir string)

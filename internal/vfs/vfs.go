@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"runtime/debug"
+	"time"
 
 	pebblevfs "github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -27,6 +28,8 @@ type FS interface {
 	Remove(name string) error
 	// Rename moves a file or a directory, replacing a file of the new name; one step after a crash.
 	Rename(oldname, newname string) error
+	// SetModTime sets the Info.ModTime of a file; the zero time leaves it as it is.
+	SetModTime(name string, t time.Time) error
 	// Stat describes a file or a directory.
 	Stat(name string) (Info, error)
 	// List describes what is in a directory, sorted by name.
@@ -38,6 +41,11 @@ type FS interface {
 	// another opener holds it, also one of the same process, Lock fails at once with *LockedError. The file is
 	// never removed.
 	Lock(name string) (io.Closer, error)
+	// Locked says whether somebody holds the lock file name now, and who; pid is 0 if unknown. Nobody holds a file that
+	// is missing. It writes nothing and keeps nothing from anybody: a Lock at the same time is not refused because of it.
+	Locked(name string) (held bool, pid int, err error)
+	// MaxOpen is how many files this process may have open at a time, or 0 if nobody counts.
+	MaxOpen() int
 	// Free returns the bytes that may still be written to the file system that holds dir, and its size.
 	Free(dir string) (free, total int64, err error)
 
@@ -89,6 +97,9 @@ type Info struct {
 	Name string // last element of the path
 	Size int64
 	Dir  bool
+	// ModTime is when bytes or size last changed, zero for a directory. Stores into a mapped file may leave it where
+	// the last Truncate, or the last Reserve that grew the file, has put it.
+	ModTime time.Time
 }
 
 // maxName is the length in bytes of the longest file name that every file system takes.

@@ -1,0 +1,181 @@
+package batch
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+	"github.com/pierrec/lz4/v4"
+)
+
+// maxRecords is the greatest size in bytes of the records of one batch.
+const maxRecords = maxLength + lengthEnd - HeaderSize
+
+// Plain returns the batch with its records as they are without compression. A batch whose codec is none is returned as
+// it is, and buf and limit mean nothing. Any other is decompressed into *buf, which is grown as needed and keeps the
+// memory for the next call; *buf must not overlap b. What is returned aliases it: header and records, codec none, the
+// length field right and the checksum that of the compressed batch, so that it can be read but does not pass Check.
+//
+// limit is the greatest size in bytes that the decompressed records may have. More is an error that matches
+// ErrTooLarge, found before much more than limit has been allocated or produced, whatever the batch says of its size;
+// beside it a decoder uses memory of its own, up to about 8 MiB. Bytes that do not decompress are an error that matches
+// ErrCodec.
+func (b Batch) Plain(buf *[]byte, limit int) (Batch, error) {
+	codec := b.Codec()
+	if codec == None {
+		return b, nil
+	}
+	limit = min(max(limit, 0), maxRecords)
+	packed := b[HeaderSize:]
+	out := grow((*buf)[:0], HeaderSize+min(4*len(packed), limit))
+	out = append(out, b[:HeaderSize]...)
+	var err error
+	switch {
+	case codec > Zstd:
+		err = errors.New("unknown")
+	case len(packed) == 0: // a batch without records
+	case codec == Gzip:
+		out, err = gunzip(out, packed, limit)
+	case codec == Snappy:
+		out, err = unsnappy(out, packed, limit)
+	case codec == LZ4:
+		out, err = unlz4(out, packed, limit)
+	case codec == Zstd:
+		out, err = unzstd(out, packed, limit)
+	}
+	*buf = out
+	if err == errBeyond {
+		return nil, fmt.Errorf("%w: %d bytes of %s give more than %d", ErrTooLarge, len(packed), codec, limit)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %v", ErrCodec, codec, err)
+	}
+	plain := Batch(out)
+	plain.setCodec(None)
+	binary.BigEndian.PutUint32(plain[posLength:], uint32(len(plain)-lengthEnd))
+	return plain, nil
+}
+
+// errBeyond says that there is more to decompress than the limit allows.
+var errBeyond = errors.New("beyond the limit")
+
+// grow returns p with a capacity of at least size.
+func grow(p []byte, size int) []byte {
+	if cap(p) >= size {
+		return p
+	}
+	grown := make([]byte, len(p), size)
+	copy(grown, p)
+	return grown
+}
+
+// Decoders are kept for the next batch. Those in the pools hold no batch and have no goroutine.
+var (
+	gzipDecoders = sync.Pool{New: func() any { return new(gzipDecoder) }}
+	zstdDecoders = sync.Pool{New: newZstdDecoder}
+)
+
+type gzipDecoder struct {
+	src bytes.Reader
+	dec gzip.Reader
+}
+
+func gunzip(dst, src []byte, limit int) ([]byte, error) {
+	d := gzipDecoders.Get().(*gzipDecoder)
+	defer gzipDecoders.Put(d)
+	defer d.src.Reset(nil)
+	d.src.Reset(src)
+	if err := d.dec.Reset(&d.src); err != nil {
+		return dst, err
+	}
+	return readAll(dst, &d.dec, limit)
+}
+
+// lz4Magic begins a frame. The library knows an older kind of frame too, which Kafka does not.
+const lz4Magic = "\x04\x22\x4d\x18"
+
+// unlz4 takes a new decoder for each batch. One that is used again would remember what it has decompressed, and a frame
+// of dependent blocks could copy from that. Its buffers, which are the most of it, are used again.
+func unlz4(dst, src []byte, limit int) ([]byte, error) {
+	if !bytes.HasPrefix(src, []byte(lz4Magic)) {
+		return dst, errors.New("not a frame")
+	}
+	dec := lz4.NewReader(bytes.NewReader(src))
+	defer dec.Reset(nil) // gives the buffers back
+	return readAll(dst, dec, limit)
+}
+
+// newZstdDecoder returns a decoder that goes no further than the capacity of what it appends to. The window lies in
+// there too, so it may be as large as it likes; the decoder's limit on memory would limit the window.
+func newZstdDecoder() any {
+	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxWindow(1<<31))
+	if err != nil {
+		panic(err) // the options are constant
+	}
+	return dec
+}
+
+// zstdBlock is the greatest size of a block, decompressed.
+const zstdBlock = 128 << 10
+
+// unzstd begins with the room that is there and what the frame says of its size, and if that is too little, again with
+// more.
+//
+// The decoder does not always tell a lack of room from damage: it may be a lack of room if a whole block would not have
+// had enough, and the next attempt has that. There is room for one block beyond the limit: where that is not enough, what
+// has been produced is beyond the limit already.
+func unzstd(dst, src []byte, limit int) ([]byte, error) {
+	d := zstdDecoders.Get().(*zstd.Decoder)
+	defer zstdDecoders.Put(d)
+	at, most := len(dst), limit+zstdBlock
+	size := cap(dst) - at
+	var head zstd.Header
+	if err := head.Decode(src); err == nil && head.HasFCS {
+		if head.FrameContentSize > uint64(limit) {
+			return dst, errBeyond
+		}
+		size = max(size, int(head.FrameContentSize))
+	}
+	for {
+		size = min(size, most)
+		dst = grow(dst, at+size)
+		out, err := d.DecodeAll(src, dst[at:at:at+size])
+		exceeded := errors.Is(err, zstd.ErrDecoderSizeExceeded)
+		if err != nil && size < most && (exceeded || len(out)+zstdBlock > size) {
+			size = max(4*size, size+zstdBlock)
+			continue
+		}
+		switch {
+		case exceeded, errors.Is(err, zstd.ErrWindowSizeExceeded), len(out) > limit:
+			return dst, errBeyond
+		case err != nil:
+			return dst, err
+		}
+		return append(dst, out...), nil
+	}
+}
+
+// readAll appends what r yields to dst, at most limit bytes and one.
+func readAll(dst []byte, r io.Reader, limit int) ([]byte, error) {
+	end := len(dst) + limit + 1
+	for {
+		if len(dst) == cap(dst) {
+			dst = grow(dst, min(2*cap(dst), end))
+		}
+		n, err := r.Read(dst[len(dst):min(cap(dst), end)])
+		dst = dst[:len(dst)+n]
+		switch {
+		case len(dst) == end:
+			return dst, errBeyond
+		case err == io.EOF:
+			return dst, nil
+		case err != nil:
+			return dst, err
+		}
+	}
+}

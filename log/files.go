@@ -1,0 +1,122 @@
+package rlog
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"syscall"
+)
+
+// Files bounds the segment files that the logs of an engine have open together. Those that nobody has used for a while are closed, the unsynced ones after a sync, and opened again when
+// somebody needs them. A file that is being read or written is never closed, so there may be more for a moment.
+type Files struct {
+	most int64
+	n    atomic.Int64 // in mu.open
+	mu   struct {
+		sync.Mutex
+		open map[*segment]*Log
+	}
+}
+
+// NewFiles returns a budget of so many files.
+func NewFiles(most int) *Files {
+	f := &Files{most: int64(most)}
+	f.mu.open = map[*segment]*Log{}
+	return f
+}
+
+// Open is how many files are open.
+func (f *Files) Open() int { return int(f.n.Load()) }
+
+// Tight reports whether somebody waits for files to be closed: who can do without one lets go of it.
+func (f *Files) Tight() bool { return f.n.Load() >= f.most }
+
+// opened counts the file of s, and closes others if they are too many.
+func (f *Files) opened(s *segment, l *Log) {
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	f.mu.open[s] = l
+	n := int64(len(f.mu.open))
+	f.n.Store(n)
+	f.mu.Unlock()
+	if n > f.most {
+		f.evict(int(n - f.most))
+	}
+}
+
+func (f *Files) closed(s *segment) {
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.mu.open, s)
+	f.n.Store(int64(len(f.mu.open)))
+}
+
+// victim is a segment whose file may be closed, and its log.
+type victim struct {
+	s *segment
+	l *Log
+}
+
+// evict closes n files, if so many can be closed.
+func (f *Files) evict(n int) {
+	for range 2 { // the second time, those too that have been used since the last time
+		for _, v := range f.victims(n + n/2 + 1) {
+			if n > 0 && v.l.closeCold(v.s) {
+				n--
+			}
+		}
+		if n <= 0 {
+			return
+		}
+	}
+}
+
+// victims returns up to n segments that have not been used since victims last came by. Maps are walked in random order, which is as good as any among those.
+func (f *Files) victims(n int) (vs []victim) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for s, l := range f.mu.open {
+		if s.used.Swap(false) {
+			continue
+		}
+		if vs = append(vs, victim{s, l}); len(vs) == n {
+			break
+		}
+	}
+	return vs
+}
+
+// closeCold closes the file of a segment that nobody uses now. It reports whether it has.
+func (l *Log) closeCold(s *segment) bool {
+	if s.sealedSize.Load() >= 0 {
+		return s.closeCold()
+	}
+	// The writer may be in the middle of something, and may itself be waiting for us.
+	if !l.mu.TryLock() {
+		return false
+	}
+	defer l.mu.Unlock()
+	f := s.file.Load()
+	if f == nil || l.mu.closed || l.segments.Load().active != s || l.Err() != nil {
+		return false
+	}
+	if l.durable.Load() < l.end.Load() && l.syncAlone(*f) != nil {
+		return false
+	}
+	return s.closeCold()
+}
+
+// retryFull opens a file, once more after others have been closed if the process has too many.
+func (f *Files) retryFull(open func() error) error {
+	err := open()
+	if f != nil && (errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)) {
+		f.evict(f.Open()/4 + 1)
+		err = open()
+	}
+	return err
+}
