@@ -33,6 +33,9 @@ func (l *Log) Append(b batch.Batch) (Appended, error) {
 	if l.mu.closed {
 		return Appended{}, kafka.ErrClosed
 	}
+	if l.o.ReadOnly {
+		return Appended{}, fmt.Errorf("%s: %w", l.o.TopicPartition, kafka.ErrReadOnly)
+	}
 	if err := l.Err(); err != nil {
 		return Appended{}, err
 	}

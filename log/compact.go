@@ -114,20 +114,18 @@ func (l *Log) Compact(ctx context.Context, c Compaction) (done Compacted, err er
 	if p.to <= p.from {
 		return done, nil
 	}
-	pass := &pass{l: l, ctx: ctx, c: c, plan: p, done: &done, start: l.start.Load()}
-	if err := pass.mapKeys(); err != nil {
-		return done, err
+	pass := &pass{l: l, ctx: ctx, c: c, plan: p, done: &done, start: l.start.Load(), unread: math.MaxInt64}
+	return done, l.pressed(errors.Join(pass.run(), l.tidy()))
+}
+
+// tidy removes what the pass has left of the segments that it has replaced.
+func (l *Log) tidy() error {
+	l.shape.Lock()
+	defer l.shape.Unlock()
+	if l.usable() != nil {
+		return nil
 	}
-	pass.remember()
-	if err := pass.rewrite(); err != nil {
-		return done, err
-	}
-	if err := l.o.Checkpoints.SetCleaned(pass.end); err != nil {
-		return done, err
-	}
-	l.cleaned.Store(pass.end)
-	done.To, done.More = pass.end, pass.end < p.to
-	return done, nil
+	return l.sweep()
 }
 
 // pass is one pass of a log's compaction.
@@ -140,11 +138,32 @@ type pass struct {
 	start int64 // log start offset
 	keys  *keyMap
 	end   int64 // keys below are in the map
+	// unread is where the next pass begins again since a segment could not be read, though nothing says that it is damaged: records before it that this pass has not missed have
+	// had their turn, and its own tombstones must not go before what they delete.
+	unread int64
+	failed map[*segment]bool // could not be read in this pass
 	// repeatable are the last offsets of batches that producers may repeat.
 	repeatable map[int64]struct{}
 
 	filter batch.Filter
 	plain  []byte
+}
+
+func (p *pass) run() error {
+	if err := p.mapKeys(); err != nil {
+		return err
+	}
+	p.remember()
+	if err := p.rewrite(); err != nil {
+		return err
+	}
+	to := min(p.end, p.unread)
+	if err := p.l.o.Checkpoints.SetCleaned(to); err != nil {
+		return err
+	}
+	p.l.cleaned.Store(to)
+	p.done.To, p.done.More = to, p.end < p.to && to > p.from
+	return nil
 }
 
 // damage is an error in a source that says what is wrong with it, and not with the pass.
@@ -156,6 +175,9 @@ type damage struct {
 func (d *damage) Error() string { return d.err.Error() }
 func (d *damage) Unwrap() error { return d.err }
 
+// lasts reports whether reading the source again would find the same.
+func (d *damage) lasts() bool { return errors.Is(d.err, kafka.ErrCorrupt) }
+
 // each calls fn with the batches of a segment in order. Anything but whole batches from its first offset to its last is *damage.
 func (p *pass) each(s *segment, fn func(b batch.Batch) error) error {
 	if !s.acquire() {
@@ -165,6 +187,9 @@ func (p *pass) each(s *segment, fn func(b batch.Batch) error) error {
 	f, err := s.open()
 	if err == nil {
 		err = p.eachOf(s, f, fn)
+	}
+	if err != nil && !p.l.segments.Load().has(s) {
+		return errMoved
 	}
 	if errors.Is(err, vfs.ErrFault) || errors.Is(err, fs.ErrNotExist) {
 		err = &damage{s, err}
@@ -230,6 +255,9 @@ func (p *pass) mapKeys() error {
 		if errors.Is(err, errFull) {
 			return nil
 		}
+		if errors.Is(err, errMoved) && !p.l.closing.Load() {
+			continue // deleted meanwhile
+		}
 		if err := p.passOver(err); err != nil {
 			return err
 		}
@@ -265,12 +293,24 @@ func (p *pass) passOver(err error) error {
 	if !errors.As(err, &d) {
 		return err
 	}
-	if !d.s.damaged {
+	if d.lasts() {
 		d.s.damaged = true
+	} else {
+		if p.failed == nil {
+			p.failed = map[*segment]bool{}
+		}
+		p.failed[d.s] = true
+		p.unread = min(p.unread, max(d.s.base, p.from))
+	}
+	if !d.s.reported {
+		d.s.reported = true
 		p.done.Damaged = append(p.done.Damaged, d.err)
 	}
 	return nil
 }
+
+// leave reports whether a segment stays as it is.
+func (p *pass) leave(s *segment) bool { return s.damaged || p.failed[s] }
 
 // remember finds out which batches producers may repeat.
 func (p *pass) remember() {
@@ -287,12 +327,16 @@ func (p *pass) remember() {
 // rewrite replaces the segments that have keys below p.end, in groups that fit one segment. Damaged ones stand alone and stay.
 func (p *pass) rewrite() error {
 	for i := 0; i < len(p.segments) && p.segments[i].base < p.end; {
-		if p.segments[i].damaged {
+		if p.leave(p.segments[i]) {
 			i++
 			continue
 		}
 		group := p.group(i)
 		err := p.rewriteGroup(group)
+		if errors.Is(err, errMoved) && !p.l.closing.Load() {
+			i += len(group) // deleted meanwhile, some of them
+			continue
+		}
 		var d *damage
 		if errors.As(err, &d) {
 			_ = p.passOver(err) // it is marked now: once more without it
@@ -315,7 +359,7 @@ func (p *pass) group(i int) []*segment {
 	for ; n < len(p.segments); n++ {
 		s := p.segments[n]
 		size += s.sealedSize.Load()
-		if s.damaged || s.base >= p.end || size > set.SegmentBytes || s.next-first.base > math.MaxInt32 || s.base != p.segments[n-1].next {
+		if p.leave(s) || s.base >= p.end || size > set.SegmentBytes || s.next-first.base > math.MaxInt32 || s.base != p.segments[n-1].next {
 			break
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"math"
 
-	"github.com/runnelmq/runnel/index"
 	"github.com/runnelmq/runnel/internal/batch"
 	"github.com/runnelmq/runnel/internal/sabotage"
 	"github.com/runnelmq/runnel/internal/vfs"
@@ -45,6 +44,9 @@ func (p *pass) rewriteGroup(group []*segment) (err error) {
 		}
 		pinned++
 		if _, err := s.open(); err != nil {
+			if !l.segments.Load().has(s) {
+				return errMoved
+			}
 			return &damage{s, err}
 		}
 		size += s.sealedSize.Load()
@@ -53,11 +55,11 @@ func (p *pass) rewriteGroup(group []*segment) (err error) {
 		return err
 	}
 	c := &cleaner{p: p, t: l.newSegment(first.base), gap: first.base, due: first.base}
-	c.t.indexes.Store(&indexes{offsets: index.NewOffsets(first.base), times: index.NewTimes(first.base)})
+	c.t.indexes.Store(newIndexes(first.base))
 	c.t.next = last.next
 	name := first.name(suffixCleaned)
 	if c.f, err = l.createCleaned(name); err != nil {
-		return l.pressed(err)
+		return err
 	}
 	err = c.run(group)
 	swap := err == nil && (c.changed || len(group) > 1)
@@ -71,7 +73,7 @@ func (p *pass) rewriteGroup(group []*segment) (err error) {
 		}
 	}
 	if err != nil || !swap {
-		return errors.Join(l.pressed(err), l.removeCleaned(name))
+		return errors.Join(err, l.removeCleaned(name))
 	}
 	p.done.Segments += len(group)
 	p.done.Read += size
@@ -257,7 +259,7 @@ func (l *Log) swap(group []*segment, t *segment, ready func() error) error {
 	for _, s := range group {
 		s.retire()
 	}
-	return l.sweep()
+	return nil
 }
 
 // finishSwap makes the .swap file of the first of bases, whose segments it stands for, their only one.

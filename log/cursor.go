@@ -3,6 +3,7 @@ package rlog
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/runnelmq/runnel/internal/batch"
 	"github.com/runnelmq/runnel/internal/kafka"
@@ -121,6 +122,12 @@ func (c *Cursor) goesOn(err error) bool {
 		return !c.l.closing.Load()
 	}
 	var d *kafka.CorruptError
+	if l := c.l; l.o.ReadOnly && (errors.As(err, &d) || errors.Is(err, fs.ErrNotExist)) {
+		// Somebody else may have taken the segment away.
+		if r := l.segments.Load(); l.Refresh() == nil && !r.same(l.segments.Load()) {
+			return true
+		}
+	}
 	if !errors.As(err, &d) || !c.l.Skipped(max(d.From, c.next), d.To) || d.To <= c.next {
 		return false
 	}

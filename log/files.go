@@ -1,10 +1,10 @@
 package rlog
 
 import (
-	"errors"
 	"sync"
 	"sync/atomic"
-	"syscall"
+
+	"github.com/runnelmq/runnel/internal/vfs"
 )
 
 // Files bounds the segment files that the logs of an engine have open together. Those that nobody has used for a while are closed, the unsynced ones after a sync, and opened again when
@@ -114,7 +114,7 @@ func (l *Log) closeCold(s *segment) bool {
 // retryFull opens a file, once more after others have been closed if the process has too many.
 func (f *Files) retryFull(open func() error) error {
 	err := open()
-	if f != nil && (errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)) {
+	if f != nil && vfs.IsTooMany(err) {
 		f.evict(f.Open()/4 + 1)
 		err = open()
 	}

@@ -63,7 +63,7 @@ func (l *Log) rebuilt(s *segment, f vfs.File, refuted *indexes) (*indexes, error
 // rebuild makes the indexes of a segment, whose mu is held, from its batches. Damaged stretches have no entries.
 func (l *Log) rebuild(s *segment, f vfs.File, reason error) (*indexes, error) {
 	t := l.newSegment(s.base)
-	t.indexes.Store(&indexes{offsets: index.NewOffsets(s.base), times: index.NewTimes(s.base)})
+	t.indexes.Store(newIndexes(s.base))
 	limit := s.written.Load()
 	end := s.base
 	missed, err := walk(f, 0, s.base, limit, func(b batch.Batch, pos int64) bool {
@@ -80,7 +80,7 @@ func (l *Log) rebuild(s *segment, f vfs.File, reason error) (*indexes, error) {
 	if sealed {
 		t.closeTimes()
 	}
-	if !l.closing.Load() && !s.mu.retired {
+	if !l.closing.Load() && !s.mu.retired && !l.o.ReadOnly {
 		if err := t.writeIndexes(l.o.FS, false); err != nil {
 			// Hints: without the files the next Open does this again.
 			reason = errors.Join(reason, err)

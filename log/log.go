@@ -69,6 +69,7 @@ type Options struct {
 	RecoveryPoint int64   // durable up to here when it was last known
 	Epoch         int32   // leader epoch of new batches
 	Skips         []Range // where damage is passed over
+	ReadOnly      bool    // nothing is written; see Refresh
 	// Believe, if it is set, is the offset at which the log ends at the latest: recovery takes what lies there and behind out of the way, whole or not. It is Believed
 	// of the log that was open before in this process, and failed.
 	Believe *int64
@@ -229,7 +230,7 @@ func (l *Log) Close() (end int64, err error) {
 	l.closing.Store(true)
 	r := l.segments.Load()
 	// Appended to, or recovered: a stop that was not in order leaves nothing sealed.
-	if err = l.Err(); err == nil && r.active != nil && (l.mu.marked || l.o.Dirty) {
+	if err = l.Err(); err == nil && r.active != nil && !l.o.ReadOnly && (l.mu.marked || l.o.Dirty) {
 		err = l.closeActive(r.active)
 	}
 	r.tree.Ascend(func(s *segment) bool { s.drop(); return true })

@@ -37,7 +37,11 @@ func Open(o Options) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := l.load(files); err != nil {
+	load := l.load
+	if o.ReadOnly {
+		load = l.loadReadOnly
+	}
+	if err := load(files); err != nil {
 		l.Abandon()
 		return nil, fmt.Errorf("open %s: %w", o.TopicPartition, err)
 	}
@@ -49,6 +53,7 @@ type contents struct {
 	bases     []int64 // of segments, rising
 	snapshots []int64 // rising
 	orphans   bool    // there may be files that belong to no segment
+	swapped   []int64 // bases of segments whose files are still called .swap: of a log that is read only
 }
 
 func (l *Log) list() (c contents, err error) {
@@ -59,8 +64,10 @@ func (l *Log) list() (c contents, err error) {
 	if err != nil {
 		return c, err
 	}
-	if infos, err = l.settleSwaps(infos); err != nil {
-		return c, err
+	if !l.o.ReadOnly {
+		if infos, err = l.settleSwaps(infos); err != nil {
+			return c, err
+		}
 	}
 	have, err := readFile(l.o.FS, path.Join(l.o.Dir, fileMetadata))
 	if err != nil {
@@ -85,6 +92,11 @@ func (l *Log) list() (c contents, err error) {
 	}
 	slices.Sort(c.bases)
 	slices.Sort(c.snapshots)
+	if l.o.ReadOnly {
+		if err := l.swaps(&c, infos); err != nil {
+			return c, err
+		}
+	}
 	// Segments before the log start that are still there: their removal was cut short.
 	old := 0
 	for old+1 < len(c.bases) && c.bases[old+1] <= l.o.LogStart {
@@ -169,7 +181,7 @@ func (l *Log) load(c contents) error {
 // lost says that the log ends at offset in s, below its recovery point. If that has been given up (Skip), the log goes on behind, in a new segment: no offset is given to two records.
 func (l *Log) lost(s *segment, offset, pos int64) error {
 	rp := l.o.RecoveryPoint
-	if !l.Skipped(offset, rp) {
+	if l.o.ReadOnly || !l.Skipped(offset, rp) {
 		return l.corrupt(s, offset, rp, pos, errors.New("the log ends below its recovery point"))
 	}
 	if err := l.makeDir(); err != nil {
@@ -254,7 +266,7 @@ func (l *Log) readOn(s *segment, f vfs.File, pos, next, size int64) (_, _ int64,
 // resume takes what the index files know below the recovery point and returns where reading has to begin: behind the
 // batch of the last entry that the log confirms, or at the segment's start.
 func (l *Log) resume(s *segment, f vfs.File, size int64) (pos, next int64, err error) {
-	s.indexes.Store(&indexes{offsets: index.NewOffsets(s.base), times: index.NewTimes(s.base)})
+	s.indexes.Store(newIndexes(s.base))
 	x, err := readIndexes(l.o.FS, s)
 	if err == nil {
 		pos, next, err = l.trusted(s, x, f, size)

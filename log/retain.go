@@ -2,8 +2,11 @@ package rlog
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"time"
+
+	"github.com/runnelmq/runnel/internal/kafka"
 )
 
 // Retention says which segments are too old, or too many.
@@ -50,7 +53,7 @@ func (l *Log) Retain(r Retention) (Removed, error) {
 		err = l.sweep()
 	}
 	gone.Held, gone.Next = held, l.nextDue(r)
-	return gone, err
+	return gone, l.pressed(err)
 }
 
 // nextDue is when there is something to do again.
@@ -98,13 +101,16 @@ func (l *Log) TrimTo(ctx context.Context, offset int64) error {
 		return nil
 	}
 	_, err := l.removeUpTo(offset)
-	return err
+	return l.pressed(err)
 }
 
 // usable returns why the segments cannot be changed, nil if they can. shape is held.
 func (l *Log) usable() error {
 	if l.closing.Load() {
 		return l.closedErr()
+	}
+	if l.o.ReadOnly {
+		return fmt.Errorf("%s: %w", l.o.TopicPartition, kafka.ErrReadOnly)
 	}
 	return l.Err()
 }

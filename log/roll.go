@@ -31,7 +31,7 @@ func (l *Log) roll(old *segment, size int64) (*segment, error) {
 	}
 	s.setFile(f)
 	l.o.Files.opened(s, l)
-	s.indexes.Store(&indexes{offsets: index.NewOffsets(end), times: index.NewTimes(end)})
+	s.indexes.Store(newIndexes(end))
 	if !sabotage.On(sabotage.NoDirSync) {
 		if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
 			s.release()
@@ -60,10 +60,9 @@ func (l *Log) seal(s *segment) error {
 		return l.storage(err)
 	}
 	if s.reserved != end {
-		if err := f.Truncate(end); err != nil {
+		if err := l.trim(s, f, end); err != nil {
 			return l.storage(err)
 		}
-		s.reserved = end
 	}
 	// The data first: the indexes are hints about it.
 	if err := l.syncAlone(f); err != nil {
@@ -78,6 +77,19 @@ func (l *Log) seal(s *segment) error {
 		return l.storage(err)
 	}
 	s.sealedAt = end
+	return nil
+}
+
+// trim gives back what is reserved behind a segment's end. The file's time of last change stays that of its records, as well as may be: retention may go by it.
+func (l *Log) trim(s *segment, f vfs.File, end int64) error {
+	info, serr := l.o.FS.Stat(s.name(suffixLog))
+	if err := f.Truncate(end); err != nil {
+		return err
+	}
+	s.reserved = end
+	if serr == nil {
+		_ = l.o.FS.SetModTime(s.name(suffixLog), info.ModTime)
+	}
 	return nil
 }
 

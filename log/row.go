@@ -41,6 +41,13 @@ func (r *row) has(s *segment) bool {
 	return ok && x == s
 }
 
+// same reports whether o has the same segments.
+func (r *row) same(o *row) bool {
+	same := r.tree.Len() == o.tree.Len()
+	r.tree.Ascend(func(s *segment) bool { same = same && o.has(s); return same })
+	return same
+}
+
 // find returns the segment that holds offset: the last whose base is not above it.
 func (r *row) find(offset int64) (s *segment) {
 	r.tree.DescendLessOrEqual(&segment{base: offset}, func(x *segment) bool { s = x; return false })

@@ -45,6 +45,9 @@ type segment struct {
 	unindexed int64 // bytes since the last index entry
 	firstTime int64 // max timestamp of the first batch, for the segment's age
 	maxTime   index.TimeEntry
+	swapped   bool                         // its file is still called .swap: of a log that is read only
+	at        int64                        // offset that is due at written, as far as the last segment of a log that is read only has been read
+	reported  bool                         // so has it been that compaction cannot read it
 	damaged   bool                         // compaction has found it so; guarded by Log.cleaning
 	seen      int64                        // when Retain first saw it active, in ms; 0: never
 	saved     struct{ offsets, times int } // entries in the index files
@@ -67,7 +70,16 @@ func (l *Log) newSegment(base int64) *segment {
 	return s
 }
 
-func (s *segment) name(suffix string) string { return fileName(s.dir, s.base, suffix) }
+func newIndexes(base int64) *indexes {
+	return &indexes{offsets: index.NewOffsets(base), times: index.NewTimes(base)}
+}
+
+func (s *segment) name(suffix string) string {
+	if s.swapped && suffix == suffixLog {
+		suffix = suffixSwap
+	}
+	return fileName(s.dir, s.base, suffix)
+}
 
 // closing is what refs is while closeCold works.
 const closing = math.MinInt64 / 2
@@ -173,7 +185,7 @@ func (s *segment) openFile() (f vfs.File, err error) {
 	}
 	fsys, name := s.l.o.FS, s.name(suffixLog)
 	err = s.l.o.Files.retryFull(func() (err error) {
-		if s.sealedSize.Load() >= 0 {
+		if s.sealedSize.Load() >= 0 || s.l.o.ReadOnly {
 			f, err = fsys.OpenRead(name)
 			return err
 		}

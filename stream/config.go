@@ -167,7 +167,13 @@ func (c *TopicConfig) fields() map[string]string {
 		}
 	}
 	// Less than a millisecond is not nothing.
-	millis := func(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
+	millis := func(d time.Duration) int64 {
+		ms := int64(d / time.Millisecond)
+		if d%time.Millisecond > 0 {
+			ms++
+		}
+		return ms
+	}
 	number("segment.bytes", c.SegmentBytes)
 	number("retention.bytes", c.RetentionBytes)
 	number("retention.ms", millis(c.Retention))

@@ -187,6 +187,29 @@ func TestIdleTopicExpires(t *testing.T) {
 	})
 }
 
+// A topic that is empty when somebody looks at it, or has become so, is looked at again when records are old that have come since, however few.
+func TestFewRecordsExpireAgainAndAgain(t *testing.T) {
+	inTime(t, func(t *testing.T, g *timed) {
+		a := tp("a", 0)
+		g.topic("a", stream.TopicConfig{Retention: time.Hour, SegmentBytes: 1 << 20})
+		g.wait(5 * time.Minute)
+		for i := range int64(5) {
+			g.write(a, 3, 0)
+			g.wait(59 * time.Minute)
+			eq(t, "bounds", g.bounds(a), [2]int64{3 * i, 3*i + 3})
+			g.wait(2 * time.Minute)
+			eq(t, "bounds", g.bounds(a), [2]int64{3*i + 3, 3*i + 3})
+			switch i {
+			case 1:
+				g.reopen()
+			case 2:
+				g.crash(true, 1)
+			}
+			g.wait(time.Duration(i) * 24 * time.Hour)
+		}
+	})
+}
+
 // F8: a record from the far future does not keep its segment, nor those behind it, for ever.
 func TestFutureTimestampsExpire(t *testing.T) {
 	inTime(t, func(t *testing.T, g *timed) {

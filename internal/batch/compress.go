@@ -22,7 +22,8 @@ type Compressor struct {
 
 // NewCompressor returns a compressor whose level is in Kafka's terms: 1 to 9 for gzip, 1 to 17 for lz4, -131072 to 22
 // for zstd, and none for snappy. 0 is the codec's default. A level outside of the range is the nearest in it, and one
-// that the encoder does not have is the nearest that it has.
+// that the encoder does not have is the nearest that it has. The encoder's memory is about 1 MiB for gzip, 0.2 MiB for
+// lz4, 1 to 3 MiB for zstd, 36 MiB for zstd from level 10 on.
 func NewCompressor(c Codec, level int) *Compressor { return &Compressor{codec: c, level: level} }
 
 // Compress returns b, a sealed batch whose codec is none, with its records compressed: codec, length and checksum are
@@ -100,6 +101,9 @@ func lz4Level(level int) lz4.CompressionLevel {
 	return levels[min(max(level, 1), len(levels))-1]
 }
 
+// zstdWindow is as large as the batches that a log takes by default. Encoders and decoders have memory for a window.
+const zstdWindow = 1 << 20
+
 func (c *Compressor) appendZstd(dst, src []byte) (_ []byte, err error) {
 	if c.zstd == nil {
 		level := c.level
@@ -107,7 +111,7 @@ func (c *Compressor) appendZstd(dst, src []byte) (_ []byte, err error) {
 			level = 3
 		}
 		c.zstd, err = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false),
-			zstd.WithEncoderLevel(zstd.EncoderLevelFromZstd(level)))
+			zstd.WithEncoderLevel(zstd.EncoderLevelFromZstd(level)), zstd.WithWindowSize(zstdWindow), zstd.WithLowerEncoderMem(true))
 		if err != nil {
 			return nil, err
 		}

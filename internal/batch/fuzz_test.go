@@ -50,6 +50,9 @@ func checkHolds(t *testing.T, p []byte) {
 // FuzzValidate gives the bytes a right length and checksum, so that the rest of Validate is reached.
 func FuzzValidate(f *testing.F) {
 	addVectors(f)
+	for _, c := range codecs[1:] {
+		f.Add([]byte(packed(f, NewCompressor(c, 0), sample())))
+	}
 	f.Fuzz(func(t *testing.T, p []byte) {
 		if len(p) < HeaderSize {
 			if validate(p) == nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"sync"
 
 	"github.com/klauspost/compress/gzip"
@@ -13,8 +14,8 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
-// maxRecords is the greatest size in bytes of the records of one batch.
-const maxRecords = maxLength + lengthEnd - HeaderSize
+// maxRecords is the greatest limit of Plain: what a batch can hold, less what lets sums of sizes fit an int32.
+const maxRecords = math.MaxInt32 - 1<<20
 
 // Plain returns the batch with its records as they are without compression. A batch whose codec is none is returned as
 // it is, and buf and limit mean nothing. Any other is decompressed into *buf, which is grown as needed and keeps the
@@ -32,7 +33,7 @@ func (b Batch) Plain(buf *[]byte, limit int) (Batch, error) {
 	}
 	limit = min(max(limit, 0), maxRecords)
 	packed := b[HeaderSize:]
-	out := grow((*buf)[:0], HeaderSize+min(4*len(packed), limit))
+	out := grow((*buf)[:0], HeaderSize+times(len(packed), 4, limit))
 	out = append(out, b[:HeaderSize]...)
 	var err error
 	switch {
@@ -72,6 +73,14 @@ func grow(p []byte, size int) []byte {
 	grown := make([]byte, len(p), size)
 	copy(grown, p)
 	return grown
+}
+
+// times returns n times factor, or most if that is less.
+func times(n, factor, most int) int {
+	if n > most/factor {
+		return most
+	}
+	return n * factor
 }
 
 // Decoders are kept for the next batch. Those in the pools hold no batch and have no goroutine.
@@ -147,11 +156,11 @@ func unzstd(dst, src []byte, limit int) ([]byte, error) {
 		out, err := d.DecodeAll(src, dst[at:at:at+size])
 		exceeded := errors.Is(err, zstd.ErrDecoderSizeExceeded)
 		if err != nil && size < most && (exceeded || len(out)+zstdBlock > size) {
-			size = max(4*size, size+zstdBlock)
+			size = max(times(size, 4, most), size+zstdBlock)
 			continue
 		}
 		switch {
-		case exceeded, errors.Is(err, zstd.ErrWindowSizeExceeded), len(out) > limit:
+		case exceeded, len(out) > limit:
 			return dst, errBeyond
 		case err != nil:
 			return dst, err
@@ -165,7 +174,7 @@ func readAll(dst []byte, r io.Reader, limit int) ([]byte, error) {
 	end := len(dst) + limit + 1
 	for {
 		if len(dst) == cap(dst) {
-			dst = grow(dst, min(2*cap(dst), end))
+			dst = grow(dst, times(cap(dst), 2, end))
 		}
 		n, err := r.Read(dst[len(dst):min(cap(dst), end)])
 		dst = dst[:len(dst)+n]

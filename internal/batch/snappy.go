@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"math"
 
 	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/snappy"
@@ -31,7 +32,7 @@ func appendSnappy(dst, src []byte) []byte {
 		at := len(dst) + 4
 		need := at + s2.MaxEncodedLen(len(block))
 		if cap(dst) < need {
-			dst = grow(dst, max(need, 2*cap(dst)))
+			dst = grow(dst, max(need, times(cap(dst), 2, math.MaxInt)))
 		}
 		packed := s2.EncodeSnappy(dst[at:need], block)
 		binary.BigEndian.PutUint32(dst[at-4:at], uint32(len(packed)))
@@ -82,7 +83,7 @@ func unsnappyBlock(dst, src []byte, limit int) ([]byte, error) {
 	}
 	at := len(dst)
 	if cap(dst) < at+n {
-		dst = grow(dst, min(max(at+n, 2*cap(dst)), at+limit))
+		dst = grow(dst, max(at+n, times(cap(dst), 2, at+limit)))
 	}
 	if _, err := snappy.DecodeStrict(dst[at:at:at+n], src); err != nil {
 		return dst, err

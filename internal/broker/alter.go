@@ -2,13 +2,14 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 
 	"github.com/runnelmq/runnel/internal/kafka"
 )
 
-// AlterTopic changes settings of a topic, by Kafka's names, durably: those in set get these values, those in unset their defaults again. They hold from now on. All faults
+// AlterTopic changes settings of a topic, by Kafka's names, durably: those in set get these values, those in unset, which need not be set, their defaults again. They hold from now on. All faults
 // are reported at once, and then nothing changes.
 func (b *Broker) AlterTopic(name string, set map[string]string, unset []string) error {
 	if err := b.enter(); err != nil {
@@ -27,13 +28,16 @@ func (b *Broker) AlterTopic(name string, set map[string]string, unset []string) 
 		info.Config = map[string]string{}
 	}
 	maps.Copy(info.Config, set)
+	var errs []error
 	for _, k := range unset {
 		if _, both := set[k]; both {
-			return fmt.Errorf("topic %s: %w: %s is both set and unset", name, kafka.ErrInvalidConfig, k)
+			errs = append(errs, fmt.Errorf("%w: %s is both set and unset", kafka.ErrInvalidConfig, k))
+			continue
 		}
 		delete(info.Config, k)
 	}
-	if _, err := ParseConfig(info.Config); err != nil {
+	_, err = ParseConfig(info.Config)
+	if err := errors.Join(append(errs, err)...); err != nil {
 		return fmt.Errorf("topic %s: %w", name, err)
 	}
 	if err := b.meta.PutTopic(info); err != nil {

@@ -42,7 +42,7 @@ type cleaning struct {
 	pending atomic.Bool // something has changed since retention looked
 	rolled  atomic.Bool // and since compaction looked
 	due     int64       // in ms: nothing to do before if nothing changes
-	slow    time.Time   // when the last segment was removed that only a clock in doubt calls too old
+	slow    time.Time   // when segments were last removed that only a clock in doubt calls too old, or it was first in doubt
 }
 
 // changed makes the cleaner look at the partition when it is woken.

@@ -72,7 +72,10 @@ func (c *cleaner) expirePartition(p *Partition, cfg *topicConfig, now int64, dou
 	if cfg.Delete {
 		r.Age, r.Bytes = cfg.Retention, cfg.RetentionBytes
 	}
-	if doubt > 0 && (p.clean.slow.IsZero() || time.Since(p.clean.slow) >= slowly) {
+	if doubt > 0 && p.clean.slow.IsZero() { // otherwise to open the engine again and again would be a way around it
+		p.clean.slow = time.Now()
+	}
+	if doubt > 0 && time.Since(p.clean.slow) >= slowly {
 		r.Most = (f.l.Segments() + 9) / 10
 		p.clean.slow = time.Now()
 	}

@@ -120,6 +120,7 @@ func (b *Broker) resyncTopics() error {
 			return err
 		}
 	}
+	b.clean.now()
 	return nil
 }
 

@@ -223,7 +223,7 @@ func (h *logHistory) fits(size int) bool {
 func (h *logHistory) act() error {
 	r := h.r
 	ctx := context.Background()
-	if h.shape.Clean && chance(r, 0.15) {
+	if h.shape.Clean && chance(r, 0.25) {
 		h.step = "tidy"
 		return h.tidy()
 	}

@@ -132,6 +132,11 @@ func (s *scripted) segments(i int) (n int) {
 	return n
 }
 
+// compact makes a pass over all but the last segment.
+func (s *scripted) compact(i int) error {
+	return s.wants[i].compact(s.logs[i], s.r, activeBase(s.disk, partitionDir(i)))
+}
+
 // wait makes durable what has been appended.
 func (s *scripted) wait(i int) error {
 	err := s.logs[i].WaitDurable(context.Background(), s.wants[i].Written)
@@ -289,6 +294,29 @@ var recoveryScripts = []recoveryScript{
 		s.abandon(0)
 		s.wants[0].Written = s.wants[0].Synced // the page cache lies
 		return nil
+	}},
+	{"a compaction in progress", 1, func(s *scripted) error {
+		if err := errors.Join(s.open(0), s.roll(0), s.roll(0), s.compact(0), s.roll(0), s.roll(0), s.append(0, 1, 300)); err != nil {
+			return err
+		}
+		s.stops = nil
+		return s.watch(func() error { return s.compact(0) })
+	}},
+	{"a compaction in progress and an old recovery point", 1, func(s *scripted) error {
+		s.shape.SegmentBytes = 2 << 10
+		if err := errors.Join(s.open(0), s.roll(0), s.roll(0), s.roll(0), s.append(0, 1, 300)); err != nil {
+			return err
+		}
+		s.stops = nil
+		s.forget(0)
+		return s.watch(func() error { return s.compact(0) })
+	}},
+	{"a trim in progress", 1, func(s *scripted) error {
+		if err := errors.Join(s.open(0), s.roll(0), s.roll(0), s.roll(0), s.append(0, 1, 300)); err != nil {
+			return err
+		}
+		s.stops = nil
+		return s.watch(func() error { return s.wants[0].trim(s.logs[0], s.r) })
 	}},
 	{"index files behind", 1, func(s *scripted) error {
 		s.shape.SegmentBytes = 1 << 20

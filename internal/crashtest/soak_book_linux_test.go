@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"io"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,27 +25,25 @@ type soakBook struct {
 // A soakPartition is what is known of a partition.
 type soakPartition struct {
 	kind    soakKind
-	start   int64                 // log start offset, as last seen
-	entries []soakEntry           // of dense topics: of the offsets from start on
-	keys    map[string]soakKey    // of the others: the last that was acknowledged
-	unknown map[string]struct{}   // ids that may or may not be there, since the last full check
-	trim    struct{ acked, may int64 } // offsets given to DeleteRecords
-	named   struct{ acked, may int64 } // sequences of the named producer
+	start   int64               // log start offset, as last seen
+	entries []soakEntry         // of dense topics: of the offsets from start on
+	keys    map[string]soakKey  // of the others: the last that was acknowledged
+	unknown map[string]struct{} // ids that may or may not be there, since the last full check
+	trimmed int64               // the greatest offset given to DeleteRecords
 }
 
 // A soakEntry is a record at an offset: acknowledged, or only seen by a reader yet; the zero value is neither.
 type soakEntry struct {
 	hash        uint64
 	acked, seen bool
-	size        int64
-	time        time.Time // of an acknowledged one
+	time        int64 // of an acknowledged one, in ms
 }
 
 type soakKey struct {
 	offset    int64
 	hash      uint64
 	tombstone bool
-	time      time.Time
+	time      int64
 }
 
 func newSoakBook() *soakBook {
@@ -112,7 +111,7 @@ func (b *soakBook) acked(r *stream.Record, rc stream.Receipt) error {
 	h := hashRecord(r.Key, r.Value)
 	if !p.kind.dense() {
 		if old, ok := p.keys[string(r.Key)]; !ok || old.offset < rc.Offset {
-			p.keys[string(r.Key)] = soakKey{rc.Offset, h, r.Value == nil, rc.Timestamp}
+			p.keys[string(r.Key)] = soakKey{rc.Offset, h, r.Value == nil, rc.Timestamp.UnixMilli()}
 		} else if old.offset == rc.Offset {
 			return fmt.Errorf("A5: offset %d of %v was given twice", rc.Offset, part(r.Topic, r.Partition))
 		}
@@ -125,7 +124,7 @@ func (b *soakBook) acked(r *stream.Record, rc stream.Receipt) error {
 	if e.acked || e.seen && e.hash != h {
 		return fmt.Errorf("A5: offset %d of %v, acknowledged for one record, is another's (acknowledged %t, seen %t)", rc.Offset, part(r.Topic, r.Partition), e.acked, e.seen)
 	}
-	e.acked, e.hash, e.time, e.size = true, h, rc.Timestamp, soakSize(r)
+	e.acked, e.hash, e.time = true, h, rc.Timestamp.UnixMilli()
 	return nil
 }
 
@@ -174,19 +173,22 @@ func (b *soakBook) started(tp stream.TopicPartition, start int64, now time.Time)
 	if start <= p.start {
 		return nil // of a reader that was slow
 	}
-	young := func(offset int64, at time.Time) error {
-		return fmt.Errorf("A11: %v: the log starts at %d, offset %d was %v old", tp, start, offset, now.Sub(at))
+	young := func(offset, at int64, age time.Duration) error {
+		if was := now.Sub(time.UnixMilli(at)); at != 0 && was < age {
+			return fmt.Errorf("A11: %v: the log starts at %d, offset %d was %v old", tp, start, offset, was)
+		}
+		return nil
 	}
 	switch p.kind {
 	case soakTime:
 		for i, e := range p.entries[:min(start-p.start, int64(len(p.entries)))] {
-			if e.acked && now.Sub(e.time) < soakAge {
-				return young(p.start+int64(i), e.time)
+			if err := young(p.start+int64(i), e.time, soakAge); err != nil {
+				return err
 			}
 		}
 	case soakTrimmed:
-		if start > p.trim.may {
-			return fmt.Errorf("A11: %v: the log starts at %d, records up to %d were to be deleted", tp, start, p.trim.may)
+		if start > p.trimmed {
+			return fmt.Errorf("A11: %v: the log starts at %d, records up to %d were to be deleted", tp, start, p.trimmed)
 		}
 	case soakCompacted:
 		return fmt.Errorf("A11: %v: the log starts at %d", tp, start)
@@ -195,8 +197,8 @@ func (b *soakBook) started(tp stream.TopicPartition, start int64, now time.Time)
 			if e.offset >= start {
 				continue
 			}
-			if now.Sub(e.time) < 4*soakAge {
-				return young(e.offset, e.time)
+			if err := young(e.offset, e.time, 4*soakAge); err != nil {
+				return err
 			}
 			delete(p.keys, k)
 		}
@@ -245,7 +247,7 @@ func (p *soakPartition) wholeDense(tp stream.TopicPartition, got []stream.Record
 			if _, ok := p.unknown[id.String()]; !ok {
 				return fmt.Errorf("A1: %v: %v is at offset %d, and its append had failed", tp, id, r.Offset)
 			}
-			e.acked, e.time = true, r.Timestamp
+			e.acked, e.time = true, r.Timestamp.UnixMilli()
 		}
 	}
 	for i, e := range p.entries {
@@ -276,7 +278,7 @@ func (p *soakPartition) wholeKeys(tp stream.TopicPartition, got []stream.Record)
 			}
 			continue
 		}
-		p.keys[key] = soakKey{is.Offset, hashRecord(is.Key, is.Value), is.Value == nil, is.Timestamp}
+		p.keys[key] = soakKey{is.Offset, hashRecord(is.Key, is.Value), is.Value == nil, is.Timestamp.UnixMilli()}
 	}
 	for key, want := range p.keys {
 		is, ok := last[key]
@@ -293,11 +295,14 @@ func (p *soakPartition) wholeKeys(tp stream.TopicPartition, got []stream.Record)
 	return nil
 }
 
-// offsets are the partitions of the topics that stay.
-func (b *soakBook) partitions() []stream.TopicPartition {
-	var tps []stream.TopicPartition
-	for tp := range maps.Keys(b.parts) {
-		tps = append(tps, tp)
-	}
-	return tps
+// trimming enters an offset that is about to be given to DeleteRecords.
+func (b *soakBook) trimming(tp stream.TopicPartition, to int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.parts[tp].trimmed = max(b.parts[tp].trimmed, to)
 }
+
+func (b *soakBook) kind(tp stream.TopicPartition) soakKind { return b.parts[tp].kind }
+
+// partitions are those of the topics that stay.
+func (b *soakBook) partitions() []stream.TopicPartition { return slices.Collect(maps.Keys(b.parts)) }

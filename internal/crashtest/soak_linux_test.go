@@ -2,6 +2,7 @@ package crashtest
 
 import (
 	"bufio"
+	"context"
 	"flag"
 	"math/rand/v2"
 	"path/filepath"
@@ -74,6 +75,7 @@ const (
 	soakAge       = 700 * time.Millisecond // retention by time
 	soakRetained  = 1 << 20                // retention by bytes
 	soakTombstone = 300 * time.Millisecond
+	soakHang      = 15 * time.Minute // a life that is longer hangs
 )
 
 // A soakKind is what is promised of a topic.
@@ -120,10 +122,10 @@ type soaker struct {
 	filler  *filler
 	figures soakFigures
 
-	sync, async, all, named *soakSender
-	written                 *soakSender
-	commits                 map[stream.TopicPartition]ledgerCommit
-	generation              int // of the topic that is made and deleted
+	written, synced, async, all, named *soakSender
+
+	commits    map[stream.TopicPartition]ledgerCommit // of the group
+	generation atomic.Int64                           // of the topic that is made and deleted
 
 	made    bool          // the topics are there
 	closing atomic.Bool   // somebody closes the engine, or has
@@ -142,11 +144,12 @@ type soakCounts struct {
 func soakAt(t *testing.T, dir string, r *rand.Rand) {
 	s := &soaker{t: t, dir: filepath.Join(dir, "data"), r: r, book: newSoakBook(), commits: map[stream.TopicPartition]ledgerCommit{}, tick: make(chan struct{}, 1)}
 	s.filler = newFiller(t, filepath.Join(dir, "filler"), true)
-	s.written = newSoakSender("written", stream.AcksWritten)
-	s.sync = newSoakSender("synced", stream.AcksSynced)
-	s.async = newSoakSender("async", stream.AcksWritten)
-	s.all = newSoakSender("all", stream.AcksWritten)
-	s.named = newSoakSender("named", stream.AcksWritten)
+	for _, x := range []struct {
+		sender **soakSender
+		role   string
+	}{{&s.written, "written"}, {&s.synced, "synced"}, {&s.async, "async"}, {&s.all, "all"}, {&s.named, "named"}} {
+		*x.sender = &soakSender{role: x.role, last: map[stream.TopicPartition]int64{}, may: map[stream.TopicPartition]int64{}}
+	}
 	begin := time.Now()
 	for last := false; !last && !t.Failed(); {
 		n := s.counts.lives.Add(1)
@@ -166,24 +169,23 @@ func soakAt(t *testing.T, dir string, r *rand.Rand) {
 
 // life opens the engine, lets everybody work, compares, and closes it; or it is closed while they work, opened and compared.
 func (s *soaker) life(last bool) {
-	s.open()
-	if s.t.Failed() {
-		return
-	}
-	s.checkCommits()
+	ctx, cancel := context.WithTimeout(s.t.Context(), soakHang)
+	defer cancel()
+	s.open(ctx)
+	s.checkCommits(ctx)
 	if chance(s.r, 0.3) {
-		s.check()
+		s.check(ctx)
 	}
 	under := !last && chance(s.r, 0.4)
-	s.work(under)
+	s.work(ctx, under)
 	s.filler.leave(1 << 40)
 	if under {
-		s.open()
-		s.checkCommits()
+		s.open(ctx)
+		s.checkCommits(ctx)
 	}
-	s.check()
+	s.check(ctx)
 	if last || chance(s.r, 0.2) {
-		s.settle()
+		s.settle(ctx)
 	}
 	s.figures.open(s)
 	if err := s.eng.Close(); err != nil {
@@ -192,7 +194,7 @@ func (s *soaker) life(last bool) {
 	s.figures.closed(s)
 }
 
-func (s *soaker) open() {
+func (s *soaker) open(ctx context.Context) {
 	pick := func(of ...int64) int64 { return of[s.r.IntN(len(of))] }
 	o := stream.Options{
 		SyncInterval:  time.Duration(pick(1, 20, 1000)) * time.Millisecond,
@@ -209,7 +211,7 @@ func (s *soaker) open() {
 		}
 	}
 	s.made = true
-	infos, err := s.eng.Admin().Topics(atOnce(s.t))
+	infos, err := s.eng.Admin().Topics(ctx)
 	if err != nil {
 		s.t.Fatalf("A10: topics: %v", err)
 	}
@@ -223,12 +225,14 @@ func (s *soaker) open() {
 func (s *soaker) events() stream.Events {
 	bad := func(format string, args ...any) { s.t.Errorf("event: "+format, args...) }
 	return stream.Events{
-		TailCut:       func(tp stream.TopicPartition, end, n int64, q string) { bad("A1: %v: %d bytes cut at %d", tp, n, end) },
-		Corrupt:       func(err *stream.CorruptError) { bad("A4: %v", err) },
-		MetaFailed:    func(err error) { bad("F2: metadata store: %v", err) },
-		IndexRebuilt:  func(stream.TopicPartition, int64, error) { s.counts.rebuilt.Add(1) },
-		OffsetClamped: func(g string, tp stream.TopicPartition, from, to int64) { bad("E3: %s %v: %d is now %d", g, tp, from, to) },
-		Quarantined:   func(tp stream.TopicPartition, file, to string, why error) { bad("A8: %v: %s: %v", tp, file, why) },
+		TailCut:      func(tp stream.TopicPartition, end, n int64, q string) { bad("A1: %v: %d bytes cut at %d", tp, n, end) },
+		Corrupt:      func(err *stream.CorruptError) { bad("A4: %v", err) },
+		MetaFailed:   func(err error) { bad("F2: metadata store: %v", err) },
+		IndexRebuilt: func(stream.TopicPartition, int64, error) { s.counts.rebuilt.Add(1) },
+		OffsetClamped: func(g string, tp stream.TopicPartition, from, to int64) {
+			bad("E3: %s %v: %d is now %d", g, tp, from, to)
+		},
+		Quarantined: func(tp stream.TopicPartition, file, to string, why error) { bad("A8: %v: %s: %v", tp, file, why) },
 		StrayDirectory: func(from, to string) {
 			bad("A10: %s is now %s", from, to)
 		},
@@ -243,7 +247,7 @@ func (s *soaker) events() stream.Events {
 }
 
 // work lets everybody work at once until each producer has done what it had to do; with under, the engine is closed in the middle.
-func (s *soaker) work(under bool) {
+func (s *soaker) work(ctx context.Context, under bool) {
 	n := between(s.r, 200, 1500)
 	if *soak > 0 {
 		n *= 1 + s.r.IntN(20)
@@ -256,11 +260,11 @@ func (s *soaker) work(under bool) {
 		own := random(s.r.Uint64(), 32)
 		wg.Go(func() { do(own) })
 	}
-	for _, produce := range []func(r *rand.Rand, n int){s.sendWritten, s.sendSynced, s.sendAsync, s.sendAll, s.sendNamed} {
-		start(&producers, func(r *rand.Rand) { produce(r, n) })
+	for _, produce := range []func(ctx context.Context, r *rand.Rand, n int){s.sendWritten, s.sendSynced, s.sendAsync, s.sendAll, s.sendNamed} {
+		start(&producers, func(r *rand.Rand) { produce(ctx, r, n) })
 	}
-	for _, do := range []func(r *rand.Rand, done <-chan struct{}){s.follow, s.reread, s.reread, s.trim, s.churn, s.alter, s.fill} {
-		start(&others, func(r *rand.Rand) { do(r, done) })
+	for _, do := range []func(ctx context.Context, r *rand.Rand, done <-chan struct{}){s.follow, s.reread, s.reread, s.trim, s.churn, s.alter, s.fill} {
+		start(&others, func(r *rand.Rand) { do(ctx, r, done) })
 	}
 	if under {
 		others.Go(func() {
@@ -298,7 +302,7 @@ func (s *soaker) did(n int) {
 const soakTick = 100
 
 // fill is somebody else who fills the disk and frees it.
-func (s *soaker) fill(r *rand.Rand, done <-chan struct{}) {
+func (s *soaker) fill(_ context.Context, r *rand.Rand, done <-chan struct{}) {
 	for {
 		select {
 		case <-done:

@@ -1,14 +1,11 @@
 package vfs
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -223,146 +220,6 @@ func TestDiskWithoutFallocate(t *testing.T) {
 	testFS(t, d, dir)
 }
 
-// A file system that is mapped, and then turns out to be one that cannot reserve.
-func TestDiskDropsTheWriterMapping(t *testing.T) {
-	d := testDisk(t)
-	f := mapped(t, d, 1<<20)
-	f.dropWriter()
-	f.noReserve = true
-	check(t, f.Reserve(100_000))
-	must(f.WriteAt([]byte("x"), 50_000))(t)
-	if f.Size() != 100_000 || f.writer.Load() != nil || d.maps.Load() != 0 {
-		t.Fatalf("size %d, %d mappings", f.Size(), d.maps.Load())
-	}
-}
-
-func TestDiskMapBudget(t *testing.T) {
-	d := testDisk(t)
-	if d.maxMaps < 1 || d.maxMaps > mapsPerProcess {
-		t.Fatalf("budget %d", d.maxMaps)
-	}
-	d.maxMaps = 3
-	maps := func(n int) {
-		t.Helper()
-		if u := UsageOf(d); u != (Usage{Maps: n, MaxMaps: 3}) {
-			t.Fatalf("%d mappings of %d, want %d of 3", u.Maps, u.MaxMaps, n)
-		}
-	}
-	use := func(f *diskFile, write, read bool) {
-		t.Helper()
-		check(t, f.Reserve(1<<20))
-		must(f.WriteAt([]byte("content"), 1000))(t)
-		var buf []byte
-		if w := must(f.Window(1000, 7, &buf))(t); string(w) != "content" {
-			t.Fatalf("window %q", w)
-		}
-		check(t, f.Sync())
-		if (f.writer.Load() != nil) != write || (buf == nil) != read {
-			t.Fatalf("mapped for writing %v, for reading %v", f.writer.Load() != nil, buf == nil)
-		}
-	}
-	files := []*diskFile{mapped(t, d, 1<<20)}
-	for range 9 {
-		files = append(files, newDiskFile(t, d, 1<<20))
-	}
-	for i, f := range files {
-		use(f, i < 3, false)
-	}
-	maps(3)
-	check(t, files[0].Close())
-	maps(2)
-	use(newDiskFile(t, d, 1<<20), true, false)
-	check(t, files[1].Close())
-	check(t, files[2].Close())
-	use(newDiskFile(t, d, 1<<20), true, true)
-	maps(3)
-	check(t, files[3].Close())
-	maps(3)
-}
-
-// F12: where the kernel refuses a mapping, everything goes on by pread and pwrite, and nothing is counted.
-func TestDiskMapRefused(t *testing.T) {
-	d := testDisk(t)
-	f := newDiskFile(t, d, 1<<60)
-	check(t, f.Reserve(1<<20))
-	must(f.WriteAt([]byte("content"), 1000))(t)
-	if got := string(window(t, f, 1000, 7)); got != "content" {
-		t.Fatalf("content %q", got)
-	}
-	if u := UsageOf(d); u.Maps != 0 || f.writer.Load() != nil || f.reader.Load() != nil {
-		t.Fatalf("%d mappings", u.Maps)
-	}
-}
-
-// F12: the budget is a quarter of the kernel's limit, looked up when the file system is made. The limit of the machine
-// is left alone: one thread is given another file to read.
-func TestDiskMapBudgetFollowsTheKernel(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("mounting takes root")
-	}
-	const limit = "/proc/sys/vm/max_map_count"
-	fake := filepath.Join(t.TempDir(), "limit")
-	errs := make(chan error)
-	go func() { // the thread ends with the goroutine
-		defer close(errs)
-		runtime.LockOSThread()
-		if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
-			errs <- err
-			return
-		}
-		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-			errs <- err
-			return
-		}
-		for text, want := range map[string]int{
-			"2000\n": 500, "65530\n": mapsPerProcess, "3\n": 0, "": mapsPerProcess, "much\n": mapsPerProcess,
-		} {
-			err := os.WriteFile(fake, []byte(text), 0o644)
-			if err == nil {
-				err = unix.Mount(fake, limit, "", unix.MS_BIND, "")
-			}
-			if err != nil {
-				errs <- err
-				return
-			}
-			d := NewDisk()
-			if got := UsageOf(d).MaxMaps; got != want {
-				t.Errorf("limit %q: budget %d, want %d", text, got, want)
-			}
-			if err := errors.Join(d.Close(), unix.Unmount(limit, 0)); err != nil {
-				t.Error(err)
-			}
-		}
-	}()
-	for err := range errs {
-		t.Skipf("no namespace of its own: %v", err)
-	}
-}
-
-func TestDiskMapsAReopenedFileThatIsWritten(t *testing.T) {
-	d := testDisk(t)
-	f := mapped(t, d, 1<<20)
-	check(t, f.Close())
-	check(t, os.Truncate(f.name, 1<<20)) // holes all over
-	f = must(d.Open(f.name, 1<<20))(t).(*diskFile)
-	defer f.Close()
-	p := make([]byte, 100_000)
-	for i := range 3 {
-		if f.writer.Load() != nil {
-			t.Fatalf("mapped after %d writes", i)
-		}
-		must(f.WriteAt(p, int64(i)*100_000))(t)
-	}
-	if f.writer.Load() == nil || f.low != 300_000 || f.high != 1<<20 {
-		t.Fatalf("not mapped, or wrongly: from %d to %d", f.low, f.high)
-	}
-	var st unix.Stat_t
-	check(t, unix.Stat(f.name, &st))
-	if st.Blocks*512 < 1<<20 {
-		t.Fatalf("%d bytes allocated: a store could need a block", st.Blocks*512)
-	}
-}
-
 func TestDiskFaultAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := testDisk(t)
@@ -444,121 +301,6 @@ func TestDiskFaultAhead(t *testing.T) {
 	})
 }
 
-func TestDiskLockAcrossProcesses(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "LOCK")
-	child := exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), lockChild+"="+name)
-	in := must(child.StdinPipe())(t)
-	out := must(child.StdoutPipe())(t)
-	check(t, child.Start())
-	if line, _ := bufio.NewReader(out).ReadString('\n'); line != "locked\n" {
-		t.Fatalf("the child says %q", line)
-	}
-	d := testDisk(t)
-	_, err := d.Lock(name)
-	var locked *LockedError
-	if !errors.As(err, &locked) || locked.PID != child.Process.Pid {
-		t.Fatalf("error %v, want the process %d", err, child.Process.Pid)
-	}
-	if held, pid, err := d.Locked(name); !held || pid != child.Process.Pid || err != nil {
-		t.Fatalf("held %v by %d (%v), want the process %d", held, pid, err, child.Process.Pid)
-	}
-	check(t, child.Process.Kill())
-	_ = child.Wait()
-	_ = in.Close()
-	if held, _, err := d.Locked(name); held || err != nil {
-		t.Fatalf("held %v by a process that is dead (%v)", held, err)
-	}
-	l := must(d.Lock(name))(t)
-	check(t, l.Close())
-}
-
-// F5, F6: Locked works where nothing can be written: on a read-only mount, and on a disk that is full.
-func TestDiskLockedWritesNothing(t *testing.T) {
-	d := testDisk(t)
-	rw := mount(t, "tmpfs", "size=64k")
-	ro := t.TempDir()
-	check(t, unix.Mount(rw, ro, "", unix.MS_BIND, ""))
-	t.Cleanup(func() { check(t, unix.Unmount(ro, unix.MNT_DETACH)) })
-	check(t, unix.Mount("", ro, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""))
-	check(t, must(d.Lock(filepath.Join(rw, "LOCK")))(t).Close())
-
-	full := must(d.Create(filepath.Join(rw, "full"), 0))(t)
-	defer full.Close()
-	_, err := full.WriteAt(make([]byte, 1<<20), 0)
-	wantIs(t, err, ErrNoSpace)
-	_, err = d.Lock(filepath.Join(ro, "LOCK"))
-	wantIs(t, err, syscall.EROFS)
-	want := func(held bool) {
-		t.Helper()
-		for _, dir := range []string{rw, ro} {
-			if got, _, err := d.Locked(filepath.Join(dir, "LOCK")); got != held || err != nil {
-				t.Fatalf("%s: held %v (%v), want %v", dir, got, err, held)
-			}
-			if got, _, err := d.Locked(filepath.Join(dir, "MISSING")); got || err != nil {
-				t.Fatalf("%s: held %v (%v), and there is no file", dir, got, err)
-			}
-		}
-	}
-	want(false)
-	l := must(d.Lock(filepath.Join(rw, "LOCK")))(t)
-	want(true)
-	check(t, l.Close())
-	want(false)
-}
-
-// F6: a program that keeps a shared lock is in the way, and Lock says so instead of waiting for it.
-func TestDiskLockRefusedByASharedLock(t *testing.T) {
-	d := testDisk(t)
-	name := filepath.Join(t.TempDir(), "LOCK")
-	check(t, must(d.Lock(name))(t).Close())
-	f := must(os.Open(name))(t)
-	if ok, err := flock(f, false); !ok || err != nil {
-		t.Fatal(ok, err)
-	}
-	_, err := d.Lock(name)
-	var locked *LockedError
-	if !errors.As(err, &locked) || locked.PID != 0 {
-		t.Fatalf("error %v, want one that names nobody", err)
-	}
-	check(t, f.Close())
-	check(t, must(d.Lock(name))(t).Close())
-}
-
-// F6: a process that is being started has the lock file too until it runs its program. That must not keep the lock.
-func TestDiskLockIsGivenBackAtOnce(t *testing.T) {
-	d := testDisk(t)
-	name := filepath.Join(t.TempDir(), "LOCK")
-	l := must(d.Lock(name))(t)
-	child := must(unix.Dup(int(l.(diskLock).f.Fd())))(t)
-	defer unix.Close(child)
-	check(t, l.Close())
-	if held, _, err := d.Locked(name); held || err != nil {
-		t.Fatalf("held %v after Close (%v)", held, err)
-	}
-	check(t, must(d.Lock(name))(t).Close())
-}
-
-// A lock on a file that the name no longer leads to would exclude nobody.
-func TestDiskLockOfARemovedFile(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "LOCK")
-	f := must(os.Create(name))(t)
-	defer f.Close()
-	check(t, os.Remove(name))
-	if ok, err := lockFile(f, name); ok || err != nil {
-		t.Fatalf("a removed file was locked: %v, %v", ok, err)
-	}
-	put(t, testDisk(t), name, "")
-	g := must(os.Open(name))(t)
-	defer g.Close()
-	if ok, err := lockFile(f, name); ok || err != nil {
-		t.Fatalf("a file that was replaced was locked: %v, %v", ok, err)
-	}
-	l := must(testDisk(t).Lock(name))(t)
-	check(t, l.Close())
-	must(io.ReadAll(g))(t)
-}
-
 // Stores, syncs, windows and the helper at once, and a Close in the end.
 func TestDiskConcurrentUse(t *testing.T) {
 	d := testDisk(t)
@@ -620,6 +362,11 @@ func TestDiskMaxOpen(t *testing.T) {
 	if n := d.MaxOpen(); n != 256 {
 		t.Fatalf("limit %d under one of 256", n)
 	}
+	name := filepath.Join(t.TempDir(), "f")
+	check(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: old.Max}))
+	_, err := d.Create(name, 0)
+	check(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &old))
+	wantFull(t, err)
 	if n := openLimit(unix.Rlimit{Cur: unix.RLIM_INFINITY}); n != maxOpenCap {
 		t.Fatalf("limit %d where there is none", n)
 	}

@@ -56,6 +56,10 @@ func isNoSpace(err error) bool {
 		errors.Is(err, windows.ERROR_DISK_QUOTA_EXCEEDED) || errors.Is(err, syscall.ENOSPC)
 }
 
+func isTooManyOpen(err error) bool {
+	return errors.Is(err, windows.ERROR_TOO_MANY_OPEN_FILES) || errors.Is(err, syscall.EMFILE)
+}
+
 // syncDir: NTFS journals its names, and a directory cannot be flushed.
 func syncDir(name string) error {
 	_, err := os.Stat(name)

@@ -23,6 +23,9 @@ func errNoSpace(op, name string) error {
 // system is as the kernel gave it.
 func IsNoSpace(err error) bool { return errors.Is(err, ErrNoSpace) || isNoSpace(err) }
 
+// IsTooManyOpen reports whether err means that the process, or the machine, has as many files open as it may.
+func IsTooManyOpen(err error) bool { return isTooManyOpen(err) }
+
 // Unlimited is the size that Free says where nothing limits: enough for every rule, and small enough to calculate with.
 const Unlimited = 1 << 50
 
