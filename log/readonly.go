@@ -82,6 +82,9 @@ func (l *Log) loadReadOnly(c contents) error {
 	storeMax(&l.durable, end)
 	old.tree.Ascend(func(s *segment) bool {
 		if !r.has(s) {
+			if s.sealedSize.Load() < 0 {
+				s.seal(s.at) // its readers go on behind what is known of it
+			}
 			s.retire()
 		}
 		return true

@@ -21,7 +21,10 @@ type Options struct {
 	Logger *slog.Logger
 	// Events are called when something happened that an operator should know.
 	Events Events
-	// ReadOnly opens without writing a byte. In this version: ErrUnsupported.
+	// ReadOnly opens a directory that is there without writing a byte, also on a file system that cannot be written to, and without keeping anybody from opening it. Whatever would
+	// change something is ErrReadOnly, NewProducer and commits among it; consumers of a group commit nothing by themselves. Records that another engine appends meanwhile are seen
+	// by polls, some time later. If another engine has the directory open already, topics have their default settings and only the partitions that have records, and what the
+	// metadata holds, committed offsets first of all, is ErrLocked.
 	ReadOnly bool
 	// AutoCreate makes topics that are produced to, subscribed to or assigned and missing, with this configuration
 	// (auto.create.topics.enable); nil: they are ErrUnknownTopic, but a subscription waits for them to be made.
@@ -82,8 +85,8 @@ type Events struct {
 // Validate reports all faults at once; they match ErrInvalidConfig or ErrUnsupported.
 func (o *Options) Validate() error {
 	var errs []error
-	if o.ReadOnly {
-		errs = append(errs, unsupported("Options.ReadOnly"))
+	if o.ReadOnly && o.AutoCreate != nil {
+		errs = append(errs, fmt.Errorf("%w: ReadOnly and AutoCreate are both set", kafka.ErrInvalidConfig))
 	}
 	errs = append(errs, notNegative("SyncInterval", o.SyncInterval), notNegative("SyncBytes", o.SyncBytes), notNegative("CloseTimeout", o.CloseTimeout),
 		notNegative("CleanInterval", o.CleanInterval), notNegative("CleanMemory", o.CleanMemory))

@@ -77,6 +77,7 @@ func (e *Engine) NewConsumer(ctx context.Context, c ConsumerConfig) (Consumer, e
 	if c.MaxBytes == 0 {
 		c.MaxBytes = defaultMaxBytes
 	}
+	c.ManualCommit = c.ManualCommit || e.o.ReadOnly
 	co := &consumer{e: e, c: c, waiter: broker.NewWaiter(),
 		polling: make(chan struct{}, 1), commits: make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{})}
 	co.timer.Init(co.waiter.Wake)

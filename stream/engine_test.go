@@ -170,8 +170,8 @@ func TestOpenThatFailsLeavesNothingRunning(t *testing.T) {
 			t.Fatalf("%q does not name %s", err, name)
 		}
 	}
-	_, err = stream.OpenMemory(&stream.Options{ReadOnly: true})
-	wantErr(t, err, stream.ErrUnsupported)
+	_, err = stream.OpenMemory(&stream.Options{ReadOnly: true, AutoCreate: &stream.TopicConfig{}})
+	wantErr(t, err, stream.ErrInvalidConfig)
 }
 
 func TestMemoryEnginesAreStrangersToEachOther(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 // AlterTopic changes settings of a topic, by Kafka's names, durably: those in set get these values, those in unset, which need not be set, their defaults again. They hold from now on. All faults
 // are reported at once, and then nothing changes.
 func (b *Broker) AlterTopic(name string, set map[string]string, unset []string) error {
-	if err := b.enter(); err != nil {
+	if err := b.enterToChange(); err != nil {
 		return err
 	}
 	defer b.leave()
@@ -84,7 +84,7 @@ func (p *Partition) DeleteRecords(ctx context.Context, offset int64) error {
 	if err := f.WaitDurable(ctx, offset); err != nil { // not while the engine is kept open
 		return err
 	}
-	if err := p.b.enter(); err != nil {
+	if err := p.b.enterToChange(); err != nil {
 		return err
 	}
 	defer p.b.leave()

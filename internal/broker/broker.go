@@ -46,6 +46,7 @@ type Options struct {
 	SyncBytes    int64         // unsynced bytes of a partition that start it earlier
 	MinFree      int64         // bytes of the file system that appends leave free; 0: none
 	Clean        CleanOptions
+	ReadOnly     bool
 	WallClock    func() time.Time // nil: time.Now
 	Events       Events
 }
@@ -97,6 +98,7 @@ type Broker struct {
 	flush              flusher
 	clean              cleaner
 
+	foreign bool // read only, beside somebody who has the directory locked
 	// life is held for reading by every call that uses meta, for writing by Close.
 	life struct {
 		sync.RWMutex
@@ -119,6 +121,9 @@ type Broker struct {
 
 // Open opens the directory, making it if it is missing.
 func Open(o Options) (_ *Broker, err error) {
+	if o.ReadOnly {
+		return openReadOnly(o)
+	}
 	lock, err := o.lockDir()
 	if err != nil {
 		return nil, err
@@ -197,6 +202,9 @@ func (b *Broker) Close() error {
 	if b.meta.Err() != nil {
 		_ = b.meta.Heal() // the disk may work again
 	}
+	if b.o.ReadOnly {
+		return b.abort()
+	}
 	clean := map[meta.PartitionID]int64{}
 	all := true
 	var errs []error
@@ -239,7 +247,7 @@ func (b *Broker) Epoch() int32 { return b.epoch.Load() }
 
 // NewProducerID returns a producer id that was never used.
 func (b *Broker) NewProducerID() (int64, error) {
-	if err := b.enter(); err != nil {
+	if err := b.enterToChange(); err != nil {
 		return 0, err
 	}
 	defer b.leave()

@@ -79,7 +79,7 @@ func (b *Broker) CommitOffsets(ctx context.Context, group string, cs []Commit) e
 			return err
 		}
 	}
-	if err := b.enter(); err != nil {
+	if err := b.enterToChange(); err != nil {
 		return err
 	}
 	defer b.leave()
@@ -157,6 +157,9 @@ func (b *Broker) CommittedOffset(group string, p *Partition) (o meta.Offset, ok 
 		return o, false, err
 	}
 	defer b.leave()
+	if b.foreign {
+		return o, false, fmt.Errorf("committed offsets: %w", kafka.ErrLocked)
+	}
 	o, ok, err = b.meta.Offset(p.id, group)
 	if !ok || err != nil {
 		return o, false, err

@@ -124,16 +124,13 @@ func (o *Options) metaDir() string { return path.Join(o.Dir, dirMeta) }
 func (o *Options) readRunnel() (made bool, err error) {
 	name := path.Join(o.Dir, fileRunnel)
 	text, err := readText(o.FS, name)
-	switch {
-	case err == nil && strings.HasPrefix(text, formatLine) && strings.HasSuffix(text, metaMade):
-		return true, nil
-	case err == nil && strings.HasPrefix(text, formatLine) && strings.HasSuffix(text, metaNew):
-		return false, nil
-	case err == nil && strings.HasPrefix(text, "runnel ") && !strings.HasPrefix(text, formatLine):
-		line, _, _ := strings.Cut(text, "\n")
-		return false, fmt.Errorf("%w: the directory has format %q, this version reads %q", kafka.ErrUnsupported, line, strings.TrimSpace(formatLine))
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
+	}
+	if err == nil {
+		if made, known, err := parseRunnel(text); known || err != nil {
+			return made, err
+		}
 	}
 	for _, d := range []string{dirMeta, dirTopics} {
 		if infos, err := o.FS.List(path.Join(o.Dir, d)); err == nil && len(infos) > 0 {
@@ -141,6 +138,20 @@ func (o *Options) readRunnel() (made bool, err error) {
 		}
 	}
 	return false, o.writeRunnel(metaNew)
+}
+
+// parseRunnel reads the text of RUNNEL; known is false if it is none, torn by a crash or damaged.
+func parseRunnel(text string) (made, known bool, err error) {
+	switch ours := strings.HasPrefix(text, formatLine); {
+	case ours && strings.HasSuffix(text, metaMade):
+		return true, true, nil
+	case ours && strings.HasSuffix(text, metaNew):
+		return false, true, nil
+	case !ours && strings.HasPrefix(text, "runnel "):
+		line, _, _ := strings.Cut(text, "\n")
+		return false, false, fmt.Errorf("%w: the directory has format %q, this version reads %q", kafka.ErrUnsupported, line, strings.TrimSpace(formatLine))
+	}
+	return false, false, nil
 }
 
 func (o *Options) writeRunnel(state string) error {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"sync/atomic"
 
 	rlog "github.com/runnelmq/runnel/log"
 
@@ -22,6 +23,7 @@ type Life struct {
 	epoch int32 // leader epoch of what is appended in it
 	// begins says where this life and those before it began, since the engine was opened.
 	begins []begin
+	looked atomic.Int64 // when refresh last was there, in ns
 }
 
 // begin is where a life began: its leader epoch, and the log end offset then.

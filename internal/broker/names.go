@@ -46,7 +46,7 @@ func (n *Name) set(id int64, epoch int16) {
 
 // OpenName makes the caller the only live instance of the named producer: earlier ones get kafka.ErrFenced from now on.
 func (b *Broker) OpenName(name string) (n *Name, id int64, epoch int16, err error) {
-	if err := b.enter(); err != nil {
+	if err := b.enterToChange(); err != nil {
 		return nil, 0, 0, err
 	}
 	defer b.leave()

@@ -134,6 +134,9 @@ func (p *Partition) open(last *Life) (*Life, error) {
 		Files:          b.files,
 		Advanced:       p.watchers.wake,
 	}
+	if o.ReadOnly = b.o.ReadOnly; b.foreign {
+		o.LogStart, o.RecoveryPoint = rlog.UnknownStart, 0
+	}
 	f := &Life{p: p, epoch: o.Epoch}
 	if last != nil {
 		o.Believe = last.l.Believed()
@@ -141,7 +144,7 @@ func (p *Partition) open(last *Life) (*Life, error) {
 		f.begins = last.begins
 	}
 	l, err := rlog.Open(o)
-	if errors.Is(err, rlog.ErrStray) {
+	if errors.Is(err, rlog.ErrStray) && !o.ReadOnly {
 		if err := b.setAside(p.tp.String()); err != nil {
 			return nil, err
 		}
@@ -236,6 +239,7 @@ func (p *Partition) Bounds() (start, end, durable int64, err error) {
 	if err != nil {
 		return 0, 0, 0, err
 	}
+	f.refresh()
 	return f.l.StartOffset(), f.l.EndOffset(), f.l.DurableEnd(), nil
 }
 
@@ -245,6 +249,7 @@ func (p *Partition) OffsetForTime(t int64) (rlog.Found, bool, error) {
 	if err != nil {
 		return rlog.Found{}, false, err
 	}
+	f.refresh()
 	found, ok, err := f.l.OffsetForTime(t, f.l.EndOffset())
 	return found, ok, f.ReadError(err)
 }

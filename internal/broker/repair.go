@@ -17,7 +17,7 @@ func (p *Partition) SkipCorrupt(from, to int64) error {
 	if from < 0 || to <= from {
 		return fmt.Errorf("%s: %w: [%d,%d) is no range of offsets", p.tp, kafka.ErrOffsetOutOfRange, from, to)
 	}
-	if err := p.b.enter(); err != nil {
+	if err := p.b.enterToChange(); err != nil {
 		return err
 	}
 	defer p.b.leave()

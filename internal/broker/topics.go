@@ -150,7 +150,7 @@ func (b *Broker) CreateTopic(name string, partitions int, config map[string]stri
 	if err := checkPartitions(name, partitions); err != nil {
 		return err
 	}
-	if err := b.enter(); err != nil {
+	if err := b.enterToChange(); err != nil {
 		return err
 	}
 	defer b.leave()
@@ -212,7 +212,7 @@ func checkPartitions(topic string, n int) error {
 
 // AddPartitions raises the number of a topic's partitions to total, durably.
 func (b *Broker) AddPartitions(name string, total int) error {
-	if err := b.enter(); err != nil {
+	if err := b.enterToChange(); err != nil {
 		return err
 	}
 	defer b.leave()
@@ -241,7 +241,7 @@ func (b *Broker) AddPartitions(name string, total int) error {
 // DeleteTopic ends a topic: from the moment that its state is durable it is gone for everybody; then its directories are renamed, then removed,
 // then its keys dropped. What a crash or an error interrupts is finished by the next Open.
 func (b *Broker) DeleteTopic(name string) error {
-	if err := b.enter(); err != nil {
+	if err := b.enterToChange(); err != nil {
 		return err
 	}
 	defer b.leave()
@@ -333,6 +333,9 @@ func (b *Broker) loadTopics() error {
 	b.topics.byName, b.topics.deleting = map[string]*Topic{}, map[string]meta.Topic{}
 	for _, info := range infos {
 		if info.State == meta.Deleting {
+			if b.o.ReadOnly {
+				continue
+			}
 			if err := b.finishDelete(info); err != nil {
 				return fmt.Errorf("finish deleting topic %s: %w", info.Name, err)
 			}
@@ -343,6 +346,9 @@ func (b *Broker) loadTopics() error {
 			return err
 		}
 		b.topics.byName[info.Name] = t
+	}
+	if b.o.ReadOnly {
+		return nil
 	}
 	return b.setAsideStrays()
 }

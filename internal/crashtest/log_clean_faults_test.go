@@ -15,7 +15,7 @@ import (
 	rlog "github.com/runnelmq/runnel/log"
 )
 
-var cleanFaults = flag.Int("cleanfaults", 2, "seeds of the logs of whose retention, trimming and compaction every operation fails; CI: 6")
+var cleanFaults = flag.Int("cleanfaults", 1, "seeds of the logs of whose retention, trimming and compaction every operation fails; CI: 4")
 
 // A10 to A12, F2 to F4: every operation of disk and checkpoints that compaction, trimming or retention asks for fails, once and for ever, with an I/O error and for want of
 // space. Nothing that was acknowledged is lost, the error says what it is, and when the log is opened again, everything is as it was or as it should be.

@@ -128,6 +128,7 @@ type soaker struct {
 	generation atomic.Int64                           // of the topic that is made and deleted
 
 	made    bool          // the topics are there
+	under   bool          // the engine is closed while everybody works, in this life
 	closing atomic.Bool   // somebody closes the engine, or has
 	ops     atomic.Int64  // of producers, in this life
 	tick    chan struct{} // every soakTick of them
@@ -176,10 +177,10 @@ func (s *soaker) life(last bool) {
 	if chance(s.r, 0.3) {
 		s.check(ctx)
 	}
-	under := !last && chance(s.r, 0.4)
-	s.work(ctx, under)
+	s.under = !last && chance(s.r, 0.4)
+	s.work(ctx)
 	s.filler.leave(1 << 40)
-	if under {
+	if s.under {
 		s.open(ctx)
 		s.checkCommits(ctx)
 	}
@@ -247,7 +248,7 @@ func (s *soaker) events() stream.Events {
 }
 
 // work lets everybody work at once until each producer has done what it had to do; with under, the engine is closed in the middle.
-func (s *soaker) work(ctx context.Context, under bool) {
+func (s *soaker) work(ctx context.Context) {
 	n := between(s.r, 200, 1500)
 	if *soak > 0 {
 		n *= 1 + s.r.IntN(20)
@@ -266,7 +267,7 @@ func (s *soaker) work(ctx context.Context, under bool) {
 	for _, do := range []func(ctx context.Context, r *rand.Rand, done <-chan struct{}){s.follow, s.reread, s.reread, s.trim, s.churn, s.alter, s.fill} {
 		start(&others, func(r *rand.Rand) { do(ctx, r, done) })
 	}
-	if under {
+	if s.under {
 		others.Go(func() {
 			select {
 			case <-s.due:

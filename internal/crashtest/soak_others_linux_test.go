@@ -50,6 +50,9 @@ func (s *soaker) reads(ctx context.Context, rs []stream.Record, next map[stream.
 	return !s.t.Failed()
 }
 
+// borrows says whether a consumer borrows: not in a life in which others close the engine, since that takes the bytes away.
+func (s *soaker) borrows(r *rand.Rand) bool { return chance(r, 0.3) && !s.under }
+
 // startsAt checks that a partition's log starts at an offset or behind it: that is why a reader has come there.
 func (s *soaker) startsAt(ctx context.Context, tp stream.TopicPartition, offset int64) bool {
 	starts, err := s.eng.Admin().StartOffsets(ctx, tp)
@@ -62,7 +65,7 @@ func (s *soaker) startsAt(ctx context.Context, tp stream.TopicPartition, offset 
 // follow reads everything with a group that commits. (E3)
 func (s *soaker) follow(ctx context.Context, r *rand.Rand, done <-chan struct{}) {
 	c, err := s.eng.NewConsumer(ctx, stream.ConsumerConfig{
-		Group: "g", ManualCommit: true, Reset: stream.ResetEarliest, MaxWait: 5 * time.Millisecond, Borrow: chance(r, 0.3),
+		Group: "g", ManualCommit: true, Reset: stream.ResetEarliest, MaxWait: 5 * time.Millisecond, Borrow: s.borrows(r),
 	})
 	if err == nil {
 		err = c.SubscribeRegexp(regexp.MustCompile(".*"))
@@ -154,7 +157,7 @@ func (s *soaker) rereadOne(ctx context.Context, r *rand.Rand, tp stream.TopicPar
 	if tp.Topic == soakChurn {
 		may = append(may, stream.ErrUnknownTopic)
 	}
-	cfg := stream.ConsumerConfig{Reset: stream.ResetEarliest, MaxWait: -1, Borrow: chance(r, 0.3)}
+	cfg := stream.ConsumerConfig{Reset: stream.ResetEarliest, MaxWait: -1, Borrow: s.borrows(r)}
 	if chance(r, 0.3) {
 		cfg.Visibility = stream.Durable
 	}

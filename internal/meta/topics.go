@@ -16,6 +16,15 @@ type TopicID [16]byte
 // String returns the id as Kafka writes it: 22 characters of URL-safe base64.
 func (id TopicID) String() string { return base64.RawURLEncoding.EncodeToString(id[:]) }
 
+// ParseTopicID reads what String wrote.
+func ParseTopicID(s string) (id TopicID, err error) {
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil || len(b) != len(id) {
+		return id, fmt.Errorf("%w: topic id %q", kafka.ErrCorrupt, s)
+	}
+	return TopicID(b), nil
+}
+
 // MarshalText writes the id in hexadecimal.
 func (id TopicID) MarshalText() ([]byte, error) { return []byte(hex.EncodeToString(id[:])), nil }
 

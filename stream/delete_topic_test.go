@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/runnelmq/runnel/stream"
@@ -113,9 +112,9 @@ func TestDeleteTopicUnderLiveReadersAndWriters(t *testing.T) {
 		eng := g.open(func(o *stream.Options) { o.Events, o.CleanInterval = seen.events(), time.Millisecond })
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		lives, each := 25, 150
+		lives, each := 12, 80
 		if g.disk {
-			lives, each = 6, 40
+			lives, each = 4, 40
 		}
 		make := func() {
 			check(t, eng.Admin().CreateTopic(ctx, "a", stream.TopicConfig{SegmentBytes: 1 << 10, RetentionBytes: 6000, Cleanup: stream.CleanupCompactDelete, Config: map[string]string{"min.cleanable.dirty.ratio": "0"}}))
@@ -205,40 +204,4 @@ func followLives(ctx context.Context, eng *stream.Engine, borrow bool, life *ato
 		}
 	}
 	return nil
-}
-
-// A topic is deleted in the middle of a pass that has stopped to leave the disk to others: at once, and the pass ends without a trace.
-func TestDeleteTopicInTheMiddleOfAPass(t *testing.T) {
-	inTime(t, func(t *testing.T, g *timed) {
-		g.reopen(func(o *stream.Options) { o.CleanRate = 2000 })
-		a, b := tp("a", 0), tp("b", 0)
-		config := stream.TopicConfig{Cleanup: stream.CleanupCompact, Config: map[string]string{"min.cleanable.dirty.ratio": "0"}}
-		for life := range int64(5) {
-			g.topic("a", config)
-			g.keyed(a, 300, 10)
-			g.wait(time.Duration(1+7*life) * time.Second)
-			at := time.Now()
-			check(t, g.eng.Admin().DeleteTopic(t.Context(), "a"))
-			if d := time.Since(at); d > time.Second {
-				t.Errorf("DeleteTopic took %v", d)
-			}
-			eq(t, "directories", len(must(g.fs.List("/data/topics"))(t)), 0)
-		}
-		g.topic("b", config)
-		g.topic("a", config)
-		g.keyed(a, 20, 10)
-		g.wait(10 * time.Minute)
-		g.keyed(b, 300, 10)
-		g.wait(10 * time.Minute)
-		eq(t, "records", len(readAll(t, g.eng, a)) <= 20, true)
-		if n := len(readAll(t, g.eng, b)); n > 30 {
-			t.Errorf("%d records of another topic are left", n)
-		}
-		synctest.Wait()
-		for _, p := range g.seen.compactions() {
-			if p.tp == a && p.to > 20 {
-				t.Errorf("the pass %+v of a topic that is deleted has ended", p)
-			}
-		}
-	})
 }
