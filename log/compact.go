@@ -102,7 +102,8 @@ func (l *Log) plan(now int64, minLag time.Duration) plan {
 
 // Compact makes one pass: it remembers the last offset of each key in the segments that were not compacted before, as far as the map has room, and rewrites all segments
 // up to there without the records that have a successor. Records keep their offsets and their order. Where whole batches go, an empty one without a producer takes
-// their offsets, so that each batch in a segment follows the one before it exactly. Tombstones stay for DeleteRetention. Batches that a producer may repeat stay, if need be empty.
+// their offsets, so that each batch in a segment follows the one before it exactly. Tombstones stay for DeleteRetention. Batches that a producer may repeat stay, if need be empty,
+// for ProducerExpiry.
 //
 // The active segment is never touched. A segment that is damaged is left as it is, and reported the first time. Readers, appends and retention go on beside it.
 // Passes of one log take turns. An error leaves everything as it was, or as a shorter pass would have.
@@ -312,12 +313,18 @@ func (p *pass) passOver(err error) error {
 // leave reports whether a segment stays as it is.
 func (p *pass) leave(s *segment) bool { return s.damaged || p.failed[s] }
 
+// ProducerExpiry is the time after its last batch in which a producer may repeat it (producer.id.expiration.ms).
+const ProducerExpiry = 24 * time.Hour
+
 // remember finds out which batches producers may repeat.
 func (p *pass) remember() {
 	p.repeatable = map[int64]struct{}{}
 	p.l.mu.Lock()
 	defer p.l.mu.Unlock()
 	for _, pr := range p.l.mu.producers {
+		if pr.n > 0 && p.c.Now-pr.last().timestamp > ProducerExpiry.Milliseconds() {
+			continue
+		}
 		for i := remembered - pr.n; i < remembered; i++ {
 			p.repeatable[pr.batches[i].lastOffset] = struct{}{}
 		}

@@ -114,7 +114,7 @@ func (l *Log) closeCold(s *segment) bool {
 // retryFull opens a file, once more after others have been closed if the process has too many.
 func (f *Files) retryFull(open func() error) error {
 	err := open()
-	if f != nil && vfs.IsTooMany(err) {
+	if f != nil && vfs.IsTooManyOpen(err) {
 		f.evict(f.Open()/4 + 1)
 		err = open()
 	}

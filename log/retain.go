@@ -25,7 +25,7 @@ type Removed struct {
 	Bytes    int64
 	LogStart int64 // log start offset now
 	Held     int   // segments that stay because the clock is in doubt
-	// Next is the time in ms before which Retain would remove nothing for its age and roll nothing, if nobody appended; math.MaxInt64 if there is no such time.
+	// Next is the time in ms before which Retain would remove nothing for its age and roll nothing, unless records are appended that are older than now.
 	Next int64
 }
 
@@ -66,11 +66,13 @@ func (l *Log) nextDue(r Retention) int64 {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	began, last := r.Now, r.Now // of what is appended from now on
 	if s := rw.active; s != nil && s.written.Load() > 0 {
-		next = min(next, after(s.began(r.Now), l.settings.Load().SegmentAge))
-		if r.Age >= 0 {
-			next = min(next, after(l.lastTime(s, r.Now), r.Age))
-		}
+		began, last = s.began(r.Now), l.lastTime(s, r.Now)
+	}
+	next = min(next, after(began, l.settings.Load().SegmentAge))
+	if r.Age >= 0 {
+		next = min(next, after(last, r.Age))
 	}
 	return next
 }

@@ -325,8 +325,8 @@ type ConsumerConfig struct {
 	Isolation Isolation
 	// Visibility says when a record is seen.
 	Visibility Visibility
-	// Borrow hands out bytes of the log itself, the slice of Poll included: valid until the next poll or Close, or until the partition is given up or
-	// its position is set. A poll takes at most one batch of each partition then.
+	// Borrow hands out bytes of the log itself, the slice of Poll included: valid until the next poll or Close, of the consumer or of the engine, or until the partition is given
+	// up or its position is set. A poll takes at most one batch of each partition then.
 	Borrow bool
 	// ManualCommit turns automatic commits off (enable.auto.commit=false).
 	ManualCommit bool

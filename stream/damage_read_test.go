@@ -31,7 +31,7 @@ func TestDamagedRecords(t *testing.T) {
 		}},
 		"zeros over three": {30, 33, func(w *wreck, a stream.TopicPartition) {
 			x, y := w.batch(a, 30), w.batch(a, 32)
-			w.zero(x.file, x.pos+1, y.pos+1-x.pos)
+			w.zero(x.file, x.pos+1, y.pos+20-x.pos)
 		}},
 		"a segment of zeros": {-1, -1, func(w *wreck, a stream.TopicPartition) {
 			f := w.files(a, ".log")[2]

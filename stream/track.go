@@ -133,6 +133,13 @@ func (c *consumer) fill(t *track, dst []Record, room *int, first bool) (n int, e
 	if !c.c.Borrow { // what is borrowed is let go of by the next poll
 		defer t.spare()
 	}
+	if t.next == t.position {
+		defer func() {
+			if n == 0 && err == nil {
+				t.position = t.next // over what holds no records
+			}
+		}()
+	}
 	for n < len(dst) && (*room > 0 || first && n == 0) {
 		if t.batch == nil {
 			if c.c.Borrow && n > 0 {
@@ -212,6 +219,7 @@ func (c *consumer) nextBatch(t *track) error {
 		}
 		b, err := t.cur.Next(limit)
 		if err != nil || b == nil {
+			t.next = max(t.next, t.cur.Offset())
 			return t.life.ReadError(err)
 		}
 		right, err := t.take(b)

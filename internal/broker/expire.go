@@ -9,6 +9,9 @@ import (
 	"github.com/runnelmq/runnel/internal/kafka"
 )
 
+// lookAgainAfter bounds the time between two looks at a partition: records may be old when they are appended.
+const lookAgainAfter = 5 * time.Minute
+
 // loadClock begins with the time at which the wall clock was last believed, in this life of the engine or an earlier one.
 func (c *cleaner) loadClock() {
 	if err := c.b.enter(); err != nil {
@@ -80,7 +83,7 @@ func (c *cleaner) expirePartition(p *Partition, cfg *topicConfig, now int64, dou
 		p.clean.slow = time.Now()
 	}
 	gone, err := c.retain(f, r)
-	p.clean.due = gone.Next
+	p.clean.due = min(gone.Next, now+lookAgainAfter.Milliseconds())
 	if gone.Held > 0 {
 		c.b.o.Logger.Warn("segments that only a clock in doubt calls too old are kept for now", "partition", p.tp, "segments", gone.Held, "ahead", doubt)
 	}

@@ -84,17 +84,33 @@ func (s *soaker) settle(ctx context.Context) {
 		case soakCompacted:
 			most = 24 * soakPart
 		}
-		eventually(s.t, fmt.Sprintf("A11/A12: %v takes no more than %d bytes", tp, most), func() error {
-			got, end, err := s.readWhole(ctx, tp)
-			size := int64(0)
-			for i := range got {
-				size += int64(len(got[i].Key) + len(got[i].Value))
-			}
-			if err == nil && size > most {
-				err = fmt.Errorf("%d records of %d bytes, the log ends at %d", len(got), size, end)
-			}
-			return err
-		})
+		s.shrinks(ctx, tp, most)
+	}
+}
+
+// shrinks waits until a partition has no more than so many bytes of keys and values.
+func (s *soaker) shrinks(ctx context.Context, tp stream.TopicPartition, most int64) {
+	ctx, cancel := context.WithTimeout(ctx, hang)
+	defer cancel()
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for {
+		got, end, err := s.readWhole(ctx, tp)
+		if err != nil {
+			s.t.Fatalf("A1: %v: %v", tp, err)
+		}
+		size := int64(0)
+		for i := range got {
+			size += int64(len(got[i].Key) + len(got[i].Value))
+		}
+		if size <= most {
+			return
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			s.t.Fatalf("A11/A12: %v: after %v there are %d records of %d bytes, where policy leaves %d; the log ends at %d", tp, hang, len(got), size, most, end)
+		}
 	}
 }
 

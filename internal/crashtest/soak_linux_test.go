@@ -264,7 +264,7 @@ func (s *soaker) work(ctx context.Context) {
 	for _, produce := range []func(ctx context.Context, r *rand.Rand, n int){s.sendWritten, s.sendSynced, s.sendAsync, s.sendAll, s.sendNamed} {
 		start(&producers, func(r *rand.Rand) { produce(ctx, r, n) })
 	}
-	for _, do := range []func(ctx context.Context, r *rand.Rand, done <-chan struct{}){s.follow, s.reread, s.reread, s.trim, s.churn, s.alter, s.fill} {
+	for _, do := range []func(ctx context.Context, r *rand.Rand, done <-chan struct{}){s.follow, s.reread, s.reread, s.trim, s.observe, s.churn, s.alter, s.fill} {
 		start(&others, func(r *rand.Rand) { do(ctx, r, done) })
 	}
 	if s.under {

@@ -214,6 +214,22 @@ func (s *soaker) trim(ctx context.Context, r *rand.Rand, done <-chan struct{}) {
 	}
 }
 
+// observe looks where logs start, soon after that has changed. (A11)
+func (s *soaker) observe(ctx context.Context, r *rand.Rand, done <-chan struct{}) {
+	for s.pause(r, 10*time.Millisecond, done) {
+		starts, err := s.eng.Admin().StartOffsets(ctx, s.book.partitions()...)
+		now := time.Now()
+		if !s.expected("start offsets", err) {
+			return
+		}
+		for tp, o := range starts {
+			if err := s.book.started(tp, o.Offset, now); err != nil {
+				s.t.Error(err)
+			}
+		}
+	}
+}
+
 // alter changes a policy again and again, also in the middle of a pass.
 func (s *soaker) alter(ctx context.Context, r *rand.Rand, done <-chan struct{}) {
 	for s.pause(r, 100*time.Millisecond, done) {

@@ -1,15 +1,9 @@
 package vfs
 
 import (
-	"errors"
 	"sync/atomic"
 	"syscall"
 )
-
-// IsTooMany reports whether err says that too many files are open.
-func IsTooMany(err error) bool {
-	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
-}
 
 // openFiles counts the open files of a ground that has no kernel to do it.
 type openFiles struct{ limit, open atomic.Int64 }
