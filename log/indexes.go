@@ -94,22 +94,31 @@ func (l *Log) rebuild(s *segment, f vfs.File, reason error) (*indexes, error) {
 }
 
 func readIndexes(fsys vfs.FS, s *segment) (*indexes, error) {
-	b, err := readFile(fsys, s.name(suffixIndex))
+	offsets, err := readOffsets(fsys, s)
 	if err != nil {
 		return nil, err
 	}
-	offsets, err := index.LoadOffsets(s.base, b)
-	if err != nil {
-		return nil, err
-	}
-	if b, err = readFile(fsys, s.name(suffixTimeIndex)); err != nil {
-		return nil, err
-	}
-	times, err := index.LoadTimes(s.base, b)
+	times, err := readTimes(fsys, s)
 	if err != nil {
 		return nil, err
 	}
 	return &indexes{offsets: offsets, times: times}, nil
+}
+
+func readOffsets(fsys vfs.FS, s *segment) (*index.Offsets, error) {
+	b, err := readFile(fsys, s.name(suffixIndex))
+	if err != nil {
+		return nil, err
+	}
+	return index.LoadOffsets(s.base, b)
+}
+
+func readTimes(fsys vfs.FS, s *segment) (*index.Times, error) {
+	b, err := readFile(fsys, s.name(suffixTimeIndex))
+	if err != nil {
+		return nil, err
+	}
+	return index.LoadTimes(s.base, b)
 }
 
 // confirm returns the position behind the batch that an offset index entry names, if that batch is whole and ends at the entry's offset.

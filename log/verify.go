@@ -17,29 +17,31 @@ import (
 // the end.
 func (l *Log) Verify(ctx context.Context, report func(*kafka.CorruptError)) error {
 	v := &verifier{l: l, ctx: ctx, report: report, due: l.start.Load(), to: l.end.Load()}
-	for v.due < v.to {
+	for {
 		r := l.segments.Load()
+		v.due = max(v.due, l.start.Load()) // it may have moved
+		if v.due >= v.to {
+			return nil
+		}
 		s := r.find(v.due)
 		if s == nil || s.end(v.to) <= v.due {
 			n := r.after(v.due)
 			if n == nil || n.base >= v.to {
 				v.found(v.l.newSegment(v.due), v.due, v.to, 0, errMissing)
-				break
+				return nil
 			}
 			v.found(n, v.due, n.base, 0, errors.New("the segment before this one is missing"))
 			v.due = n.base
 			continue
 		}
 		err := v.segment(s)
-		if errors.Is(err, errMoved) && !l.closing.Load() {
-			v.due = max(v.due, l.start.Load())
-			continue
-		}
-		if err != nil {
+		if err != nil && !errors.Is(err, errMoved) {
 			return err
 		}
+		if l.closing.Load() {
+			return l.closedErr()
+		}
 	}
-	return nil
 }
 
 type verifier struct {
@@ -73,10 +75,11 @@ func (v *verifier) segment(s *segment) error {
 		v.due = end
 		return nil
 	}
-	if err := v.batches(s, f, end); err != nil {
+	whole, err := v.batches(s, f, end)
+	if err != nil {
 		return err
 	}
-	if s.sealedSize.Load() >= 0 {
+	if s.sealedSize.Load() >= 0 && whole {
 		v.indexes(s, f)
 	}
 	v.snapshot(s)
@@ -84,13 +87,14 @@ func (v *verifier) segment(s *segment) error {
 	return nil
 }
 
-// batches reads a segment from its start. What lies before the log start is passed over.
-func (v *verifier) batches(s *segment, f vfs.File, end int64) error {
+// batches reads a segment from its start, and reports whether it is whole. Damage before the log start is not reported.
+func (v *verifier) batches(s *segment, f vfs.File, end int64) (whole bool, err error) {
 	w := walker{f: f, limit: s.written.Load()}
 	due := s.base
+	whole = true
 	for pos := int64(0); due < end; {
-		if err := v.ctx.Err(); err != nil {
-			return kafka.ContextError(v.ctx)
+		if v.ctx.Err() != nil {
+			return false, kafka.ContextError(v.ctx)
 		}
 		b, err := v.batch(&w, pos, due)
 		if err == nil {
@@ -98,6 +102,7 @@ func (v *verifier) batches(s *segment, f vfs.File, end int64) error {
 			due = b.LastOffset() + 1
 			continue
 		}
+		whole = false
 		at, base, rerr := w.guardedResync(pos, due+1, end)
 		if rerr != nil || base < 0 {
 			base = end
@@ -107,7 +112,7 @@ func (v *verifier) batches(s *segment, f vfs.File, end int64) error {
 		}
 		pos, due = at, base
 	}
-	return nil
+	return whole, nil
 }
 
 // batch checks the batch at pos and its records.
@@ -135,22 +140,33 @@ func (w *walker) guardedResync(pos, least, most int64) (at, base int64, err erro
 	return w.resync(pos, least, most)
 }
 
-// indexes checks the files, not what is loaded.
+// indexes checks the files of a segment that is whole, not what is loaded.
 func (v *verifier) indexes(s *segment, f vfs.File) {
-	x, err := readIndexes(v.l.o.FS, s)
-	if err != nil {
-		v.hint(s.name(suffixIndex), s.base, s.base, 0, err)
-		return
+	v.l.shape.Lock()
+	defer v.l.shape.Unlock()
+	if !v.l.segments.Load().has(s) {
+		return // the files are those of another segment by now
 	}
-	for i := range x.offsets.Len() {
-		e := x.offsets.At(i)
-		if err := guardedConfirm(f, e, s.written.Load()); err != nil {
-			v.hint(s.name(suffixIndex), e.Offset, e.Offset, int64(i)*index.OffsetEntrySize, err)
-			break
+	offsets, oerr := readOffsets(v.l.o.FS, s)
+	times, terr := readTimes(v.l.o.FS, s)
+	at, pos := s.base, int64(0)
+	for i := 0; oerr == nil && i < offsets.Len(); i++ {
+		e := offsets.At(i)
+		at, pos = e.Offset, int64(i)*index.OffsetEntrySize
+		oerr = guardedConfirm(f, e, s.written.Load())
+	}
+	if terr == nil {
+		x := &indexes{offsets: offsets, times: times}
+		if oerr != nil {
+			x.offsets = index.NewOffsets(s.base)
 		}
+		_, terr = completeTimes(f, x, s.written.Load())
 	}
-	if _, err := completeTimes(f, x, s.written.Load()); err != nil {
-		v.hint(s.name(suffixTimeIndex), s.base, s.base, 0, err)
+	if oerr != nil {
+		v.hint(s.name(suffixIndex), at, at, pos, oerr)
+	}
+	if terr != nil {
+		v.hint(s.name(suffixTimeIndex), s.base, s.base, 0, terr)
 	}
 }
 

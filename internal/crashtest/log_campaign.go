@@ -288,7 +288,8 @@ func (h *logHistory) tidy() error {
 	if err := h.want.tidy(h.log, h.r, activeBase(h.disk, partitionDir(0))); err != nil {
 		return err
 	}
-	return checkFiles(h.disk, partitionDir(0), h.want.Start)
+	// A segment that was the last one when the log start moved behind it goes with the next retention.
+	return checkFiles(h.disk, partitionDir(0), 0)
 }
 
 // stop ends the process or the power and goes on with what is left.

@@ -28,7 +28,7 @@ var catches = map[sabotage.Switch]struct {
 	sabotage.IgnoreCRC:       {"TestLogSurvivesEveryCut", []string{"-seed", "1"}, "A1/A2"},
 	sabotage.TrustProducers:  {"TestLogSurvivesEveryCut", []string{"-seed", "1"}, "C1"},
 	sabotage.RetrySync:       {"TestLogSurvivesFailingOperations", []string{"-seed", "1"}, "A1/A2"},
-	sabotage.Unmap:           {"TestReadersOfSegmentsThatAreTakenAway", []string{"-seed", "1"}, "B1"},
+	sabotage.Unmap:           {"TestReadersOfSegmentsThatAreTakenAway", []string{"-seed", "1", "-readerrounds", "8"}, "B1"},
 	sabotage.SwapNoSync:      {"TestLogSurvivesEveryCut", []string{"-seed", "1"}, "A1/A2"},
 	sabotage.DirSyncFirst:    {"TestTraces", nil, "A10"},
 }
