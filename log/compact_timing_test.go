@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -30,18 +31,20 @@ const (
 )
 
 // BenchmarkCompact compacts a log without a limit to its rate, and beside that, in the same rounds, does the least that this takes: it reads the bytes of the sources once and
-// writes as many as compaction has left, with one sync. Compaction reads them twice. What is left is read and compared. Reported are the medians: bytes of sources
-// and results a second of both, and their ratio in percent.
+// writes as many as compaction has left, with one sync. Compaction reads them twice. Sources are in the page cache, or (cold) are not, for both. What is left is
+// read and compared. Reported are the medians: bytes of sources and results a second of both, and their ratio in percent.
 func BenchmarkCompact(b *testing.B) {
 	for _, c := range []struct {
 		name    string
 		records float64 // for each key
-	}{{"kept=10%", 10}, {"kept=50%", 1.594}} {
+		cold    bool
+	}{{"kept=10%", 10, false}, {"kept=50%", 1.594, false}, {"kept=10%,cold", 10, true}, {"kept=50%,cold", 1.594, true}} {
 		b.Run(c.name, func(b *testing.B) {
 			var took, least []time.Duration
 			var moved, kept, all int64
 			for round := range b.N {
 				l := newCompactLoad(b, c.records, uint64(round))
+				l.cold = c.cold
 				t, n := l.compact()
 				took, moved = append(took, t), n
 				least = append(least, l.floor())
@@ -73,6 +76,7 @@ type compactLoad struct {
 	records int64
 	done    Compacted
 	text    []byte
+	cold    bool
 }
 
 func newCompactLoad(b *testing.B, perKey float64, seed uint64) *compactLoad {
@@ -108,10 +112,23 @@ func newCompactLoad(b *testing.B, perKey float64, seed uint64) *compactLoad {
 		}
 		buf = out[:0]
 	}
-	if err := c.l.Flush(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	c.e.close(c.l) // all is on the disk, and nothing mapped
+	c.l = c.e.open()
 	return c
+}
+
+// chill takes a file out of the page cache, if that is wanted.
+func (c *compactLoad) chill(name string) {
+	if !c.cold {
+		return
+	}
+	f, err := c.e.fs.OpenRead(name)
+	if err != nil {
+		c.b.Fatal(err)
+	}
+	if err := errors.Join(f.DropCache(0), f.Close()); err != nil {
+		c.b.Fatal(err)
+	}
 }
 
 func compactKey(dst []byte, k int) []byte { return fmt.Appendf(dst, "%016x", k) }
@@ -123,6 +140,9 @@ func (c *compactLoad) value(dst []byte, number int64) []byte {
 
 // compact returns how long it took, and the bytes of the sources and of what is left.
 func (c *compactLoad) compact() (time.Duration, int64) {
+	for _, s := range c.l.segments.Load().sealed() {
+		c.chill(s.name(suffixLog))
+	}
 	begin := time.Now()
 	done, err := c.l.Compact(context.Background(), Compaction{Now: begin.UnixMilli(), MapBytes: compactMap})
 	t := time.Since(begin)
@@ -150,9 +170,9 @@ func (c *compactLoad) floor() time.Duration {
 	if err := f.Sync(); err != nil {
 		c.b.Fatal(err)
 	}
-	fsys := c.e.fs
+	c.chill(source)
 	begin := time.Now()
-	out, err := fsys.Create(path.Join(dir, "copy"), 0)
+	out, err := c.e.fs.Create(path.Join(dir, "copy"), 0)
 	if err != nil {
 		c.b.Fatal(err)
 	}
