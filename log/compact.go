@@ -116,7 +116,11 @@ func (l *Log) Compact(ctx context.Context, c Compaction) (done Compacted, err er
 		return done, nil
 	}
 	pass := &pass{l: l, ctx: ctx, c: c, plan: p, done: &done, start: l.start.Load(), unread: math.MaxInt64}
-	return done, l.pressed(errors.Join(pass.run(), l.tidy()))
+	err = pass.run()
+	if errors.Is(err, errMoved) {
+		err = l.closedErr()
+	}
+	return done, l.pressed(errors.Join(err, l.tidy()))
 }
 
 // tidy removes what the pass has left of the segments that it has replaced.
@@ -143,6 +147,8 @@ type pass struct {
 	// had their turn, and its own tombstones must not go before what they delete.
 	unread int64
 	failed map[*segment]bool // could not be read in this pass
+	// left: something before has been left as it is. What a tombstone deletes may be there, so from here on tombstones stay.
+	left bool
 	// repeatable are the last offsets of batches that producers may repeat.
 	repeatable map[int64]struct{}
 
@@ -189,7 +195,7 @@ func (p *pass) each(s *segment, fn func(b batch.Batch) error) error {
 	if err == nil {
 		err = p.eachOf(s, f, fn)
 	}
-	if err != nil && !p.l.segments.Load().has(s) {
+	if err != nil && p.deleted(s) {
 		return errMoved
 	}
 	if errors.Is(err, vfs.ErrFault) || errors.Is(err, fs.ErrNotExist) {
@@ -313,6 +319,9 @@ func (p *pass) passOver(err error) error {
 // leave reports whether a segment stays as it is.
 func (p *pass) leave(s *segment) bool { return s.damaged || p.failed[s] }
 
+// deleted reports whether a segment is not the log's any more.
+func (p *pass) deleted(s *segment) bool { return !p.l.segments.Load().has(s) }
+
 // ProducerExpiry is the time after its last batch in which a producer may repeat it (producer.id.expiration.ms).
 const ProducerExpiry = 24 * time.Hour
 
@@ -334,15 +343,15 @@ func (p *pass) remember() {
 // rewrite replaces the segments that have keys below p.end, in groups that fit one segment. Damaged ones stand alone and stay.
 func (p *pass) rewrite() error {
 	for i := 0; i < len(p.segments) && p.segments[i].base < p.end; {
-		if p.leave(p.segments[i]) {
+		if s := p.segments[i]; p.leave(s) || p.deleted(s) {
+			p.left = p.left || p.leave(s)
 			i++
 			continue
 		}
 		group := p.group(i)
 		err := p.rewriteGroup(group)
 		if errors.Is(err, errMoved) && !p.l.closing.Load() {
-			i += len(group) // deleted meanwhile, some of them
-			continue
+			continue // some of them have been deleted meanwhile: once more without those
 		}
 		var d *damage
 		if errors.As(err, &d) {
@@ -366,7 +375,7 @@ func (p *pass) group(i int) []*segment {
 	for ; n < len(p.segments); n++ {
 		s := p.segments[n]
 		size += s.sealedSize.Load()
-		if p.leave(s) || s.base >= p.end || size > set.SegmentBytes || s.next-first.base > math.MaxInt32 || s.base != p.segments[n-1].next {
+		if p.leave(s) || p.deleted(s) || s.base >= p.end || size > set.SegmentBytes || s.next-first.base > math.MaxInt32 || s.base != p.segments[n-1].next {
 			break
 		}
 	}
@@ -388,7 +397,7 @@ func (p *pass) keep(b batch.Batch, r *batch.Record) bool {
 		return true
 	}
 	horizon, ok := b.DeleteHorizon()
-	return !ok || horizon > p.c.Now
+	return !ok || horizon > p.c.Now || p.left
 }
 
 // compacted returns what becomes of a batch; kept is -1 if that is the batch itself, as it is.
@@ -409,6 +418,7 @@ func (p *pass) compacted(b batch.Batch) (out batch.Batch, kept int, err error) {
 		out, kept, err = p.filter.Apply(b, keep, p.c.Now+p.c.DeleteRetention.Milliseconds())
 	}
 	if err != nil {
+		p.left = true
 		return b, -1, nil // its records cannot be read: it stays, for whoever repairs it
 	}
 	p.done.Records += int64(b.Count())

@@ -13,12 +13,14 @@ import (
 
 // cleaner writes the segment that takes the place of a group.
 type cleaner struct {
-	p       *pass
-	t       *segment
-	f       vfs.File
-	pos     int64  // behind what was written
-	buf     []byte // and not written yet
-	changed bool
+	p *pass
+	t *segment
+	// f is nil while what stays is what is there: up to pos, byte for byte, of the group's only segment.
+	f    vfs.File
+	src  vfs.File // of the group's first segment
+	size int64    // of the group
+	pos  int64    // behind what was written
+	buf  []byte   // and not written yet
 	// Offsets [gap, due) are those of batches that are gone; gap is due where there are none.
 	gap, due int64
 	epoch    int32 // of the last batch that is gone
@@ -27,9 +29,12 @@ type cleaner struct {
 
 const cleanerBuffer = 256 << 10
 
-// rewriteGroup writes what stays of a group and swaps it in. Where nothing goes, nothing is swapped.
+// rewriteGroup writes what stays of a group and swaps it in. Of a segment from which nothing goes nothing is written.
 func (p *pass) rewriteGroup(group []*segment) (err error) {
 	l, first, last := p.l, group[0], group[len(group)-1]
+	c := &cleaner{p: p, t: l.newSegment(first.base), gap: first.base, due: first.base}
+	c.t.indexes.Store(newIndexes(first.base))
+	c.t.next = last.next
 	// Whoever reads the sources, now or later, does so by files that are open: their names are about to be others'.
 	pinned := 0
 	defer func() {
@@ -37,48 +42,65 @@ func (p *pass) rewriteGroup(group []*segment) (err error) {
 			s.release()
 		}
 	}()
-	var size int64
-	for _, s := range group {
+	for i, s := range group {
 		if !s.acquire() {
-			return nil // deleted meanwhile
+			return errMoved
 		}
 		pinned++
-		if _, err := s.open(); err != nil {
-			if !l.segments.Load().has(s) {
+		f, err := s.open()
+		if err != nil {
+			if p.deleted(s) {
 				return errMoved
 			}
 			return &damage{s, err}
 		}
-		size += s.sealedSize.Load()
+		if i == 0 {
+			c.src = f
+		}
+		c.size += s.sealedSize.Load()
 	}
-	if err := l.room(size); err != nil {
+	if len(group) > 1 {
+		err = c.begin()
+	}
+	if err == nil {
+		err = c.run(group)
+	}
+	if c.f == nil {
 		return err
 	}
-	c := &cleaner{p: p, t: l.newSegment(first.base), gap: first.base, due: first.base}
-	c.t.indexes.Store(newIndexes(first.base))
-	c.t.next = last.next
-	name := first.name(suffixCleaned)
-	if c.f, err = l.createCleaned(name); err != nil {
-		return err
-	}
-	err = c.run(group)
-	swap := err == nil && (c.changed || len(group) > 1)
-	if swap && !sabotage.On(sabotage.SwapNoSync) {
+	if err == nil && !sabotage.On(sabotage.SwapNoSync) {
 		err = l.syncFile(c.f)
 	}
-	if err = errors.Join(err, c.f.Close()); err == nil && swap {
+	if err = errors.Join(err, c.f.Close()); err == nil {
 		err = l.swap(group, c.t, p.c.Ready)
-		if errors.Is(err, errGone) {
-			err, swap = nil, false
-		}
 	}
-	if err != nil || !swap {
-		return errors.Join(err, l.removeCleaned(name))
+	if err != nil {
+		return errors.Join(err, l.removeCleaned(c.t.name(suffixCleaned)))
 	}
 	p.done.Segments += len(group)
-	p.done.Read += size
+	p.done.Read += c.size
 	p.done.Written += c.pos
 	return nil
+}
+
+// begin makes the file, with what has been found to stay as it is; if it is there already, it does nothing.
+func (c *cleaner) begin() (err error) {
+	if c.f != nil {
+		return nil
+	}
+	if err := c.p.l.room(c.size); err != nil {
+		return err
+	}
+	if c.f, err = c.p.l.createCleaned(c.t.name(suffixCleaned)); err != nil {
+		return err
+	}
+	if c.pos == 0 {
+		return nil
+	}
+	if err := copyRange(c.f, c.src, 0, c.pos); err != nil {
+		return err
+	}
+	return c.p.pace(int(c.pos))
 }
 
 // createCleaned makes the file that compaction writes to. A log that is closed has no directory any more that is its own.
@@ -144,11 +166,15 @@ func (c *cleaner) take(b batch.Batch) error {
 			return err
 		}
 	}
-	c.changed = c.changed || kept >= 0
-	c.due = b.LastOffset() + 1
-	if filler || out.Count() == 0 && !c.repeatable(b) {
-		c.changed = c.changed || !filler || c.gap < b.BaseOffset()
-		c.epoch = b.LeaderEpoch()
+	gone := filler || out.Count() == 0 && !c.repeatable(b)
+	// A filler alone is written again as it is.
+	if kept >= 0 || gone && !filler || filler && c.gap < b.BaseOffset() {
+		if err := c.begin(); err != nil {
+			return err
+		}
+	}
+	if gone {
+		c.due, c.epoch = b.LastOffset()+1, b.LeaderEpoch()
 		return nil
 	}
 	c.due = b.BaseOffset()
@@ -185,6 +211,10 @@ func (c *cleaner) append(b batch.Batch) error {
 		return fmt.Errorf("%s: segment %d would be larger after compaction than a segment can be", c.p.l.o.TopicPartition, c.t.base)
 	}
 	c.t.note(b, pos, c.p.l.settings.Load().IndexInterval)
+	if c.f == nil {
+		c.pos += int64(len(b))
+		return nil
+	}
 	c.buf = append(c.buf, b...)
 	if len(c.buf) < cleanerBuffer {
 		return nil
@@ -205,9 +235,6 @@ func (c *cleaner) write() error {
 	return c.p.pace(n)
 }
 
-// errGone says that a source has been taken out of the row while it was rewritten.
-var errGone = errors.New("segment was deleted meanwhile")
-
 // swap puts t, which is complete and durable as .cleaned, in the place of the group. From the moment that its name is .swap, and that is durable, the next Open would finish
 // what this begins.
 func (l *Log) swap(group []*segment, t *segment, ready func() error) error {
@@ -218,7 +245,7 @@ func (l *Log) swap(group []*segment, t *segment, ready func() error) error {
 	}
 	for _, s := range group {
 		if !l.segments.Load().has(s) {
-			return errGone
+			return errMoved
 		}
 	}
 	if ready != nil {

@@ -32,6 +32,7 @@ type cleanRun struct {
 	sent    []batch.Batch // as appended
 	horizon map[int64]int64
 	next    map[int64]int32 // sequence of each producer
+	epoch   map[int64]int16 // of each producer
 	last    map[int64][]batch.Batch
 	tracked []*tracked
 }
@@ -61,7 +62,7 @@ func newCleanRun(t *testing.T, r *rand.Rand) *cleanRun {
 	c := &cleanRun{
 		r: r, e: newEnv(t, fsys, "/d"), segment: 1 << 10 << r.IntN(4), keys: 1 + r.IntN(20), now: 1000,
 		retain: time.Duration(r.IntN(3)) * time.Second, mapSize: int64(r.IntN(1 << 16)),
-		horizon: map[int64]int64{}, next: map[int64]int32{}, last: map[int64][]batch.Batch{},
+		horizon: map[int64]int64{}, next: map[int64]int32{}, epoch: map[int64]int16{}, last: map[int64][]batch.Batch{},
 	}
 	interval := int64(r.IntN(2000))
 	c.e.opts = func(o *Options) { o.SegmentBytes, o.IndexInterval = c.segment, 1+interval }
@@ -116,7 +117,11 @@ func (c *cleanRun) append(n int) error {
 	stamp := batch.NoProducer()
 	if r.IntN(3) > 0 {
 		stamp.ProducerID = int64(1 + r.IntN(3))
-		stamp.ProducerEpoch = 0
+		if id := stamp.ProducerID; r.IntN(15) == 0 && c.last[id] != nil { // of the epoch before nothing is known any more
+			c.epoch[id]++
+			c.next[id], c.last[id] = 0, nil
+		}
+		stamp.ProducerEpoch = c.epoch[stamp.ProducerID]
 		stamp.BaseSequence = c.next[stamp.ProducerID]
 	}
 	var b batch.Builder

@@ -220,17 +220,30 @@ func TestSkipCorruptResumesConsumers(t *testing.T) {
 // A8, A5: a log whose end is lost is not used: neither read nor written, and says which offsets are missing; given up, it is, from behind them, and no offset is given twice.
 func TestLostEnd(t *testing.T) {
 	forms := map[string]func(w *wreck, a stream.TopicPartition){
-		"cut":  func(w *wreck, a stream.TopicPartition) { b := w.batch(a, 101); check(w.t, os.Truncate(b.file, b.pos+3)) },
+		"cut": func(w *wreck, a stream.TopicPartition) {
+			b := w.batch(a, 101)
+			check(w.t, os.Truncate(b.file, b.pos+3))
+		},
 		"gone": func(w *wreck, a stream.TopicPartition) { f := w.files(a, ".log"); check(w.t, os.Remove(f[len(f)-1])) },
 		"two gone": func(w *wreck, a stream.TopicPartition) {
 			f := w.files(a, ".log")
 			check(w.t, os.Remove(f[len(f)-1]))
 			check(w.t, os.Remove(f[len(f)-2]))
 		},
-		"all gone":    func(w *wreck, a stream.TopicPartition) { check(w.t, os.RemoveAll(w.path(a, ""))) },
-		"zeroed":      func(w *wreck, a stream.TopicPartition) { b := w.batch(a, 101); s, _ := os.Stat(b.file); w.zero(b.file, b.pos, s.Size()-b.pos) },
-		"empty":       func(w *wreck, a stream.TopicPartition) { f := w.files(a, ".log"); check(w.t, os.Truncate(f[len(f)-1], 0)) },
-		"half a byte": func(w *wreck, a stream.TopicPartition) { b := w.batch(a, 104); check(w.t, os.Truncate(b.file, b.pos+b.size-1)) },
+		"all gone": func(w *wreck, a stream.TopicPartition) { check(w.t, os.RemoveAll(w.path(a, ""))) },
+		"zeroed": func(w *wreck, a stream.TopicPartition) {
+			b := w.batch(a, 101)
+			s, _ := os.Stat(b.file)
+			w.zero(b.file, b.pos, s.Size()-b.pos)
+		},
+		"empty": func(w *wreck, a stream.TopicPartition) {
+			f := w.files(a, ".log")
+			check(w.t, os.Truncate(f[len(f)-1], 0))
+		},
+		"half a byte": func(w *wreck, a stream.TopicPartition) {
+			b := w.batch(a, 104)
+			check(w.t, os.Truncate(b.file, b.pos+b.size-1))
+		},
 	}
 	for name, damage := range forms {
 		t.Run(name, func(t *testing.T) {

@@ -22,16 +22,25 @@ var engineNames = []string{"source-a", "source-b"}
 
 // An engineShape is what a history has drawn once for the whole of it.
 type engineShape struct {
-	SyncInterval time.Duration
-	SyncBytes    int64
+	SyncInterval, CleanInterval time.Duration
+	SyncBytes, CleanMemory      int64
 }
 
 // events collects what the engine must not report after a mere crash.
 type events struct {
 	mu struct {
 		sync.Mutex
-		bad []error
+		bad              []error
+		removals, passes int64
 	}
+}
+
+// count adds what retention and compaction have done.
+func (e *events) count(s *EngineStats) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s.Removals += e.mu.removals
+	s.Passes += e.mu.passes
 }
 
 func (e *events) add(err error) {
@@ -50,6 +59,7 @@ func (s *engineShape) open(disk *vfs.Sim) (*stream.Engine, *events, error) {
 	ev := &events{}
 	eng, err := stream.Open(engineDir, &stream.Options{
 		FS: disk, SyncInterval: s.SyncInterval, SyncBytes: s.SyncBytes, MinFree: -1,
+		CleanInterval: s.CleanInterval, CleanMemory: s.CleanMemory, CleanRate: -1,
 		Events: stream.Events{
 			PartitionState: func(tp stream.TopicPartition, s stream.PartitionState, err error) {
 				ev.add(fmt.Errorf("A1/A2: partition %v is %v: %w", tp, s, err))
@@ -57,6 +67,20 @@ func (s *engineShape) open(disk *vfs.Sim) (*stream.Engine, *events, error) {
 			StrayDirectory: func(from, to string) { ev.add(fmt.Errorf("A10: directory %s is a stray, now %s", from, to)) },
 			OffsetClamped: func(group string, tp stream.TopicPartition, from, to int64) {
 				ev.add(fmt.Errorf("E3: offset of %s in %v clamped from %d to %d", group, tp, from, to))
+			},
+			Expired: func(stream.TopicPartition, int, int64, int64) {
+				ev.mu.Lock()
+				defer ev.mu.Unlock()
+				ev.mu.removals++
+			},
+			Compacted: func(stream.TopicPartition, int64, int64, int64, int64) {
+				ev.mu.Lock()
+				defer ev.mu.Unlock()
+				ev.mu.passes++
+			},
+			Corrupt: func(err *stream.CorruptError) { ev.add(fmt.Errorf("A10/A12: %w", err)) },
+			Quarantined: func(tp stream.TopicPartition, file, _ string, reason error) {
+				ev.add(fmt.Errorf("A10/A12: %s of %v cannot be used: %w", file, tp, reason))
 			},
 		},
 	})
@@ -162,202 +186,6 @@ func (im *engineImage) recover(inner *[]*engineImage) (err error) {
 	return nil
 }
 
-// verify checks everything that the engine shows against what it has to hold, and reduces the latter to what is there.
-func (w *engineWant) verify(ctx context.Context, eng *stream.Engine, cut bool) error {
-	infos, err := eng.Admin().Topics(ctx)
-	if err != nil {
-		return fmt.Errorf("A10: topics: %w", err)
-	}
-	there := map[string]int{}
-	for _, info := range infos {
-		if _, known := w.Topics[info.Name]; !known {
-			return fmt.Errorf("A10: topic %s with %d partitions is there (%v)", info.Name, info.Partitions, w)
-		}
-		there[info.Name] = info.Partitions
-	}
-	for _, name := range w.names() {
-		t := w.Topics[name]
-		n, ok := there[name]
-		switch {
-		case !ok && t.Partitions > 0 && !t.Deleting:
-			return fmt.Errorf("A10: topic %s is not there (%v)", name, w)
-		case !ok:
-			delete(w.Topics, name)
-			continue
-		case n != t.Partitions && n != t.Asked:
-			return fmt.Errorf("A10: topic %s has %d partitions (%v)", name, n, w)
-		}
-		if t.Deleting {
-			for i := range t.Parts {
-				p := &t.Parts[i]
-				p.Written, p.Synced, p.May, p.Commit = 0, 0, append(p.May, p.Commit), -1
-			}
-		}
-		t.Parts = t.Parts[:n:n]
-		t.Partitions, t.Asked, t.Deleting = n, 0, false
-		w.Topics[name] = t
-	}
-	tps := w.partitions()
-	if len(tps) == 0 {
-		w.opened()
-		return nil
-	}
-	if err := w.verifyRecords(ctx, eng, tps, cut); err != nil {
-		return err
-	}
-	w.opened()
-	if err := w.verifyOffsets(ctx, eng, tps); err != nil {
-		return err
-	}
-	for _, name := range engineNames {
-		if err := w.verifySequences(ctx, eng, name, tps); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (w *engineWant) partitions() []stream.TopicPartition {
-	var tps []stream.TopicPartition
-	for _, name := range w.names() {
-		for i := range w.Topics[name].Partitions {
-			tps = append(tps, stream.TopicPartition{Topic: name, Partition: int32(i)})
-		}
-	}
-	return tps
-}
-
-func (w *engineWant) verifyRecords(ctx context.Context, eng *stream.Engine, tps []stream.TopicPartition, cut bool) (err error) {
-	ends, err := eng.Admin().EndOffsets(ctx, tps...)
-	if err != nil {
-		return fmt.Errorf("A1/A2: end offsets: %w", err)
-	}
-	total := 0
-	for _, tp := range tps {
-		p, end := w.part(tp), ends[tp].Offset
-		lower := p.Written
-		if cut {
-			lower = p.Synced
-		}
-		if end < lower || end > int64(len(p.Sent)) {
-			return fmt.Errorf("A1/A2/A3: %v ends at %d, acknowledged is %d, sent is %d", tp, end, lower, len(p.Sent))
-		}
-		total += int(end)
-	}
-	got, err := readAll(ctx, eng, tps, total)
-	if err != nil {
-		return err
-	}
-	for _, tp := range tps {
-		p, end := w.part(tp), ends[tp].Offset
-		if int64(len(got[tp])) != end {
-			return fmt.Errorf("A3: %d records in %v, which ends at %d", len(got[tp]), tp, end)
-		}
-		epoch := int32(0)
-		for i := range got[tp] {
-			r := &got[tp][i]
-			if r.Offset != int64(i) {
-				return fmt.Errorf("A5: record %d of %v is at offset %d", i, tp, r.Offset)
-			}
-			if err := p.Sent[i].matches(r); err != nil {
-				return fmt.Errorf("A3/A4/A6: record %d of %v is not what was sent: %w", i, tp, err)
-			}
-			if r.LeaderEpoch < epoch {
-				return fmt.Errorf("A5: record %d of %v has epoch %d after %d", i, tp, r.LeaderEpoch, epoch)
-			}
-			epoch = r.LeaderEpoch
-		}
-		if epoch > w.Epoch { // of a record in flight
-			w.Epoch, w.Used = epoch, true
-		}
-		p.Sent = p.Sent[:end:end]
-		p.Written, p.Synced = end, min(p.Synced, end)
-	}
-	return nil
-}
-
-// readAll reads n records from the start of partitions, which must be all there are.
-func readAll(ctx context.Context, eng *stream.Engine, tps []stream.TopicPartition, n int) (got map[stream.TopicPartition][]stream.Record, err error) {
-	c, err := eng.NewConsumer(ctx, stream.ConsumerConfig{Reset: stream.ResetNone, MaxWait: -1})
-	if err != nil {
-		return nil, fmt.Errorf("A1/A2: consumer: %w", err)
-	}
-	defer func() { err = errors.Join(err, c.Close(ctx)) }()
-	if err := errors.Join(c.Assign(tps...), c.SeekToStart()); err != nil {
-		return nil, fmt.Errorf("A1/A2: assign: %w", err)
-	}
-	got = map[stream.TopicPartition][]stream.Record{}
-	for {
-		rs, err := c.Poll(ctx, 0)
-		if err != nil {
-			return nil, fmt.Errorf("A1/A2: poll: %w", err)
-		}
-		for _, r := range rs {
-			tp := stream.TopicPartition{Topic: r.Topic, Partition: r.Partition}
-			got[tp] = append(got[tp], r)
-		}
-		if n -= len(rs); len(rs) == 0 || n < 0 {
-			break
-		}
-	}
-	if n != 0 {
-		return nil, fmt.Errorf("A3: there are %d records less than the end offsets say", n)
-	}
-	return got, nil
-}
-
-// verifyOffsets checks the group's offsets. (E3)
-func (w *engineWant) verifyOffsets(ctx context.Context, eng *stream.Engine, tps []stream.TopicPartition) (err error) {
-	c, err := eng.NewConsumer(ctx, stream.ConsumerConfig{Group: engineGroup, ManualCommit: true, MaxWait: -1})
-	if err != nil {
-		return fmt.Errorf("E3: consumer: %w", err)
-	}
-	defer func() { err = errors.Join(err, c.Close(ctx)) }()
-	got, err := c.Committed(ctx, tps...)
-	if err != nil {
-		return fmt.Errorf("E3: committed: %w", err)
-	}
-	for _, tp := range tps {
-		p := w.part(tp)
-		is := int64(-1)
-		if o, ok := got[tp]; ok {
-			is = o.Offset
-		}
-		ok := is == p.Commit
-		for _, may := range p.May {
-			ok = ok || is == may
-		}
-		if !ok {
-			return fmt.Errorf("E3: %v has committed offset %d, acknowledged was %d, in flight %v", tp, is, p.Commit, p.May)
-		}
-		if is > int64(len(p.Sent)) {
-			return fmt.Errorf("E3: %v has committed offset %d behind its end %d", tp, is, len(p.Sent))
-		}
-		p.Commit, p.Asked, p.May = is, -1, nil
-		p.Synced = max(p.Synced, is)
-	}
-	return nil
-}
-
-// verifySequences checks that a named producer's state is that of the log.
-func (w *engineWant) verifySequences(ctx context.Context, eng *stream.Engine, name string, tps []stream.TopicPartition) (err error) {
-	p, err := eng.NewProducer(ctx, stream.ProducerConfig{Name: name})
-	if err != nil {
-		return fmt.Errorf("C1: producer %s: %w", name, err)
-	}
-	defer func() { err = errors.Join(err, p.Close(ctx)) }()
-	for _, tp := range tps {
-		last, err := p.LastSequence(ctx, tp)
-		if err != nil {
-			return fmt.Errorf("C1: last sequence of %s in %v: %w", name, tp, err)
-		}
-		if want := w.part(tp).last(name, int64(len(w.part(tp).Sent))); last != want {
-			return fmt.Errorf("C1: last sequence of %s in %v is %d, in the log it is %d", name, tp, last, want)
-		}
-	}
-	return nil
-}
-
 // opened records a new life: after one that had written and was not closed in order the epoch rises. (A5, A9)
 func (w *engineWant) opened() {
 	w.Must = w.Epoch
@@ -430,7 +258,7 @@ func (w *engineWant) ack(tp stream.TopicPartition, rc stream.Receipt) {
 
 // produce sends one record without a name.
 func (e *engineLife) produce(ctx context.Context, tp stream.TopicPartition, acks stream.Acks, r *rand.Rand) error {
-	s := sentRecord{Value: fill(r, r.IntN(600))}
+	s := sentRecord{Key: fill(r, 1+r.IntN(4)), Value: fill(r, r.IntN(600))}
 	return e.send(ctx, tp, s, acks)
 }
 
@@ -463,7 +291,7 @@ func (e *engineLife) resend(ctx context.Context, before engineWant, r *rand.Rand
 		n := len(p.Sent)
 		all := before.part(tp).Sent
 		if n > 0 && p.Sent[n-1].Name != "" {
-			s := p.Sent[n-1]
+			s := p.Sent[n-1].keyed()
 			pr, err := e.producer(ctx, s.Name)
 			if err != nil {
 				return err
@@ -481,7 +309,7 @@ func (e *engineLife) resend(ctx context.Context, before engineWant, r *rand.Rand
 			if chance(r, 0.2) {
 				acks = stream.AcksSynced
 			}
-			if err := e.send(ctx, tp, s, acks); err != nil {
+			if err := e.send(ctx, tp, s.keyed(), acks); err != nil {
 				return err
 			}
 		}

@@ -28,6 +28,8 @@ type partitionWant struct {
 	Commit  int64   // the group's last acknowledged offset, -1 if there is none
 	Asked   int64   // the one in flight, -1 if there is none
 	May     []int64 // of an image: what the offset may be beside Commit
+	Start   int64   // the log start offset that was last seen
+	Trim    int64   // the greatest that was ever asked for
 }
 
 // A topicWant is one life of a topic.
@@ -36,6 +38,9 @@ type topicWant struct {
 	Partitions int // acknowledged; 0 while it is being made
 	Asked      int // while more are being made
 	Deleting   bool
+	Configs    []string        // what its configuration may be
+	Expires    bool            // it has, or had, a retention
+	Compacts   bool            // it is, or was, compacted: not every record stays, and each that is sent has a key
 	Parts      []partitionWant // as many as may be there
 }
 
@@ -72,12 +77,19 @@ func merge(before, after *engineWant) engineWant {
 		// It has been deleted meanwhile, and what may be of its name again is empty.
 		old.Deleting = true
 		old.Asked = max(old.Asked, t.Asked)
+		old.Configs = append(slices.Clone(old.Configs), t.Configs...)
+		old.Expires, old.Compacts = old.Expires || t.Expires, old.Compacts || t.Compacts
 		old.Parts = append(slices.Clone(old.Parts), newParts(max(0, old.Asked-len(old.Parts)))...)
 		c.Topics[name] = old
 	}
 	for name, t := range c.Topics {
 		old := before.Topics[name]
 		t.Partitions = old.Partitions
+		for _, s := range old.Configs {
+			if !slices.Contains(t.Configs, s) {
+				t.Configs = append(slices.Clone(t.Configs), s)
+			}
+		}
 		for i := range t.Parts {
 			p := &t.Parts[i]
 			o := partitionWant{Commit: -1, Asked: -1}
@@ -85,7 +97,7 @@ func merge(before, after *engineWant) engineWant {
 				o = old.Parts[i]
 			}
 			p.May = []int64{o.Asked, p.Commit, p.Asked}
-			p.Written, p.Synced, p.Commit = o.Written, o.Synced, o.Commit
+			p.Written, p.Synced, p.Commit, p.Start = o.Written, o.Synced, o.Commit, o.Start
 		}
 		c.Topics[name] = t
 	}
@@ -155,10 +167,10 @@ func (w *engineWant) String() string {
 	fmt.Fprintf(&b, "epoch %d used %t", w.Epoch, w.Used)
 	for _, name := range w.names() {
 		t := w.Topics[name]
-		fmt.Fprintf(&b, "; %s %d→%d deleting %t", name, t.Partitions, t.Asked, t.Deleting)
+		fmt.Fprintf(&b, "; %s %d→%d deleting %t expires %t compacts %t", name, t.Partitions, t.Asked, t.Deleting, t.Expires, t.Compacts)
 		for i := range t.Parts {
 			p := &t.Parts[i]
-			fmt.Fprintf(&b, " [%d sent %d written %d synced %d commit %d→%d]", i, len(p.Sent), p.Written, p.Synced, p.Commit, p.Asked)
+			fmt.Fprintf(&b, " [%d sent %d written %d synced %d start %d trim %d commit %d→%d]", i, len(p.Sent), p.Written, p.Synced, p.Start, p.Trim, p.Commit, p.Asked)
 		}
 	}
 	return b.String()

@@ -124,7 +124,9 @@ func (g *goldenMaker) act(ctx context.Context, e *engineLife) error {
 		if err := e.eng.Admin().CreateTopic(ctx, name, c); err != nil {
 			return err
 		}
-		g.want.Topics[name] = topicWant{Life: len(g.want.Topics) + 1, Partitions: n, Parts: newParts(n)}
+		t := topicWant{Life: len(g.want.Topics) + 1, Partitions: n, Parts: newParts(n)}
+		t.follow(map[string]string{"segment.bytes": "2048", "index.interval.bytes": "256"})
+		g.want.Topics[name] = t
 	}
 	for range 8 {
 		for _, tp := range g.want.partitions() {
@@ -237,7 +239,7 @@ func (g *golden) explore(ctx context.Context, commits map[stream.TopicPartition]
 	}
 	for tp, p := range g.Parts {
 		end := len(g.Want.part(tp).Sent)
-		got, err := readAll(ctx, eng, []stream.TopicPartition{tp}, end)
+		got, err := readToEnds(ctx, eng, []stream.TopicPartition{tp}, stream.Offsets{tp: {Offset: int64(end)}})
 		if err != nil {
 			return err
 		}

@@ -197,7 +197,7 @@ func (b *soakBook) started(tp stream.TopicPartition, start int64, now time.Time)
 			if e.offset >= start {
 				continue
 			}
-			if err := young(e.offset, e.time, 4*soakAge); err != nil {
+			if err := young(e.offset, e.time, soakBothAge); err != nil {
 				return err
 			}
 			delete(p.keys, k)

@@ -73,6 +73,7 @@ const (
 	soakPart      = 64 << 10
 	soakKeys      = 300
 	soakAge       = 700 * time.Millisecond // retention by time
+	soakBothAge   = 2 * soakAge            // and of the topic that is compacted too
 	soakRetained  = 1 << 20                // retention by bytes
 	soakTombstone = 300 * time.Millisecond
 	soakHang      = 15 * time.Minute // a life that is longer hangs
@@ -107,7 +108,7 @@ func soakConfig(k soakKind) stream.TopicConfig {
 	case soakCompacted:
 		c.Cleanup, c.DeleteRetention = stream.CleanupCompact, soakTombstone
 	case soakBoth:
-		c.Cleanup, c.DeleteRetention, c.Retention = stream.CleanupCompactDelete, soakTombstone, 4*soakAge
+		c.Cleanup, c.DeleteRetention, c.Retention = stream.CleanupCompactDelete, soakTombstone, soakBothAge
 	}
 	return c
 }
