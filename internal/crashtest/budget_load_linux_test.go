@@ -60,9 +60,11 @@ func newBudgetLoad(t *testing.T, dir string) *budgetLoad {
 
 func (b *budgetLoad) open() {
 	b.eng = openAt(b.t, b.dir, stream.Options{MinFree: -1, CleanInterval: 10 * time.Millisecond, CleanRate: -1, Events: stream.Events{
-		PartitionState: func(tp stream.TopicPartition, s stream.PartitionState, err error) { b.t.Errorf("%v is %v: %v", tp, s, err) },
-		MetaFailed:     func(err error) { b.t.Errorf("metadata: %v", err) },
-		Corrupt:        func(err *stream.CorruptError) { b.t.Errorf("damage: %v", err) },
+		PartitionState: func(tp stream.TopicPartition, s stream.PartitionState, err error) {
+			b.t.Errorf("%v is %v: %v", tp, s, err)
+		},
+		MetaFailed: func(err error) { b.t.Errorf("metadata: %v", err) },
+		Corrupt:    func(err *stream.CorruptError) { b.t.Errorf("damage: %v", err) },
 		IndexRebuilt: func(tp stream.TopicPartition, base int64, reason error) {
 			b.t.Errorf("%v, segment %d: index rebuilt: %v", tp, base, reason)
 		},
@@ -159,7 +161,7 @@ func (b *budgetLoad) read(r *stream.Record, last int64) error {
 		return fmt.Errorf("A5: %v: offset %d follows %d", tp, r.Offset, last)
 	case !bytes.Equal(r.Value, budgetValue(tp, r.Offset)):
 		return fmt.Errorf("A4: %v: the record at offset %d is %.40q", tp, r.Offset, r.Value)
-	case tp.Topic == budgetKept && last >= 0 && r.Offset != last+1 && b.eng != nil && last >= budgetRounds/4:
+	case tp.Topic == budgetKept && last >= 0 && r.Offset != last+1 && last >= budgetRounds/4:
 		return fmt.Errorf("A3: %v: offset %d follows %d", tp, r.Offset, last)
 	}
 	return nil
