@@ -65,7 +65,9 @@ func (l *Log) Append(b batch.Batch) (Appended, error) {
 		return Appended{}, kafka.OutcomeUnknown(l.fail(err))
 	}
 	s.note(b, pos, l.settings.Load().IndexInterval)
-	l.mu.recent = l.mu.producers.noteOf(p, b)
+	if l.mu.recent = l.mu.producers.noteOf(p, b); l.mu.recent != nil {
+		l.mu.recent.live = true
+	}
 	s.written.Store(pos + int64(len(b)))
 	last := b.LastOffset()
 	l.end.Store(last + 1)

@@ -322,9 +322,6 @@ func (p *pass) leave(s *segment) bool { return s.damaged || p.failed[s] }
 // deleted reports whether a segment is not the log's any more.
 func (p *pass) deleted(s *segment) bool { return !p.l.segments.Load().has(s) }
 
-// ProducerExpiry is the time after its last batch in which a producer may repeat it (producer.id.expiration.ms).
-const ProducerExpiry = 24 * time.Hour
-
 // remember finds out which batches producers may repeat.
 func (p *pass) remember() {
 	p.repeatable = map[int64]struct{}{}

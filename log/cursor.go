@@ -94,7 +94,7 @@ func (c *Cursor) Next(limit int64) (batch.Batch, error) {
 	}
 	if c.next < c.l.start.Load() {
 		c.leave()
-		return nil, c.outOfRange(limit)
+		return nil, c.outOfRange(c.l.end.Load())
 	}
 	b, err := c.step(limit)
 	for err != nil && c.goesOn(err) {
@@ -110,7 +110,7 @@ func (c *Cursor) Next(limit int64) (batch.Batch, error) {
 	if err != nil {
 		c.leave()
 		if c.next < c.l.start.Load() { // it has moved under the reader, and what was wanted is gone
-			return nil, c.outOfRange(limit)
+			return nil, c.outOfRange(c.l.end.Load())
 		}
 		if ferr := c.l.Err(); ferr != nil && c.next >= c.l.durable.Load() {
 			return nil, ferr // it failed under the reader, and may have been cut by now

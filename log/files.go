@@ -111,12 +111,29 @@ func (l *Log) closeCold(s *segment) bool {
 	return s.closeCold()
 }
 
-// retryFull opens a file, once more after others have been closed if the process has too many.
-func (f *Files) retryFull(open func() error) error {
-	err := open()
-	if f != nil && vfs.IsTooManyOpen(err) {
-		f.evict(f.Open()/4 + 1)
-		err = open()
+// patient is a file system that tries once more, after files have been closed, if the process has too many open.
+type patient struct {
+	vfs.FS
+	files *Files
+}
+
+func (p patient) again(open func() (vfs.File, error)) (vfs.File, error) {
+	f, err := open()
+	if vfs.IsTooManyOpen(err) {
+		p.files.evict(p.files.Open()/4 + 1)
+		f, err = open()
 	}
-	return err
+	return f, err
+}
+
+func (p patient) Create(name string, limit int64) (vfs.File, error) {
+	return p.again(func() (vfs.File, error) { return p.FS.Create(name, limit) })
+}
+
+func (p patient) Open(name string, limit int64) (vfs.File, error) {
+	return p.again(func() (vfs.File, error) { return p.FS.Open(name, limit) })
+}
+
+func (p patient) OpenRead(name string) (vfs.File, error) {
+	return p.again(func() (vfs.File, error) { return p.FS.OpenRead(name) })
 }

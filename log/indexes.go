@@ -31,6 +31,9 @@ func (l *Log) loaded(s *segment, f vfs.File) (*indexes, error) {
 			err = errRefuted
 		}
 	}
+	if vfs.IsTooManyOpen(err) {
+		return nil, err
+	}
 	if err != nil {
 		if x, err = l.rebuild(s, f, err); err != nil {
 			return nil, err

@@ -127,6 +127,7 @@ type Log struct {
 	// segments is the immutable row of segments; the last one is the active one. Replaced under mu, before end moves
 	// into a new segment.
 	segments atomic.Pointer[row]
+	opening  *segment // that Open has a reference to; nil behind it
 	// cleaning is held by the one compaction; taken before shape.
 	cleaning sync.Mutex
 	cleaned  atomic.Int64 // compacted up to here

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/runnelmq/runnel/internal/batch"
 	"github.com/runnelmq/runnel/internal/kafka"
@@ -20,6 +21,7 @@ type producer struct {
 	epoch   int16
 	batches [remembered]sequenced // oldest first; the last n are in use
 	n       int
+	live    bool // it has appended since the log was opened
 }
 
 // sequenced is one remembered batch.
@@ -121,6 +123,40 @@ func (l *Log) NextSequence(producerID int64, epoch int16) int32 {
 		return nextSequence(p.last().lastSequence)
 	}
 	return 0
+}
+
+// ProducerExpiry is the time after its last batch in which a producer may repeat it (producer.id.expiration.ms).
+const ProducerExpiry = 24 * time.Hour
+
+// Forget drops what is known of producers whose last batch has a timestamp before that, in ms, and that have not appended since the log was opened. If there are any, settle is called
+// before: what only their state tells has to be known elsewhere then.
+func (l *Log) Forget(before int64, settle func() error) error {
+	old := l.forgettable(before)
+	if len(old) == 0 {
+		return nil
+	}
+	if err := settle(); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range old {
+		if !p.live && p != l.mu.recent {
+			delete(l.mu.producers, p.id)
+		}
+	}
+	return nil
+}
+
+func (l *Log) forgettable(before int64) (old []*producer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.mu.producers {
+		if !p.live && p.n > 0 && p.last().timestamp < before {
+			old = append(old, p)
+		}
+	}
+	return old
 }
 
 // sorted returns the producers by id, for a snapshot that is the same every time.

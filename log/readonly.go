@@ -112,6 +112,8 @@ func (l *Log) readOnlySegment(old *row, base int64, swapped bool) (*segment, err
 
 // follow reads the last segment on from where its reading has ended.
 func (l *Log) follow(s *segment) error {
+	s.acquire()
+	defer s.release()
 	f, err := s.open()
 	if err != nil {
 		return err
@@ -136,7 +138,7 @@ func (l *Log) swaps(c *contents, infos []vfs.Info) error {
 			continue
 		}
 		end, err := l.wholeUpTo(fileName(l.o.Dir, base, suffix), base)
-		if isDamage(err) {
+		if isDamage(err) || err == nil && !followed(infos, base, end) {
 			continue // as if it were not there
 		}
 		if err != nil {

@@ -23,6 +23,9 @@ var ErrStray = errors.New("directory belongs to another topic id")
 // Errors: ErrStray; *kafka.CorruptError if the log ends below its recovery point; else those of the file system.
 func Open(o Options) (*Log, error) {
 	l := &Log{o: o}
+	if o.Files != nil {
+		l.o.FS = patient{o.FS, o.Files}
+	}
 	l.Configure(o.Settings)
 	l.mu.producers = producers{}
 	l.mu.extra = -1
@@ -41,11 +44,25 @@ func Open(o Options) (*Log, error) {
 	if o.ReadOnly {
 		load = l.loadReadOnly
 	}
-	if err := load(files); err != nil {
+	err = load(files)
+	if l.opening != nil {
+		l.opening.release()
+		l.opening = nil
+	}
+	if err != nil {
 		l.Abandon()
 		return nil, fmt.Errorf("open %s: %w", o.TopicPartition, err)
 	}
 	return l, nil
+}
+
+// hold keeps the file of a segment that Open works on from being closed because others are needed more.
+func (l *Log) hold(s *segment) {
+	s.acquire()
+	if l.opening != nil {
+		l.opening.release()
+	}
+	l.opening = s
 }
 
 // contents is what lies in a partition's directory.
@@ -196,6 +213,7 @@ func (l *Log) lost(s *segment, offset, pos int64) error {
 // scan opens the segment for writing, reads its batches from the recovery point on and moves the log end behind the last whole
 // one. It reports whether something that is not zero follows.
 func (l *Log) scan(s *segment) (tail bool, err error) {
+	l.hold(s)
 	f, err := s.open()
 	if err != nil {
 		return false, err
@@ -362,6 +380,8 @@ func (l *Log) loadProducers(snapshots []int64) error {
 // segment. What damage hides is not known.
 func (l *Log) replay(s *segment, offset int64) (next int64, err error) {
 	next = s.end(l.end.Load())
+	s.acquire()
+	defer s.release()
 	f, err := s.open()
 	if err != nil {
 		return 0, err

@@ -21,11 +21,7 @@ func (l *Log) roll(old *segment, size int64) (*segment, error) {
 		}
 	}
 	s := l.newSegment(end)
-	var f vfs.File
-	err := l.o.Files.retryFull(func() (err error) {
-		f, err = l.o.FS.Create(s.name(suffixLog), max(l.settings.Load().SegmentBytes, size))
-		return err
-	})
+	f, err := l.o.FS.Create(s.name(suffixLog), max(l.settings.Load().SegmentBytes, size))
 	if err != nil {
 		return nil, l.storage(err)
 	}

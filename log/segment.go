@@ -146,7 +146,9 @@ func (s *segment) release() {
 
 // closeCold closes the file if only the log has a reference, and forgets the indexes that can be read again. What is in the file is durable, and nobody is writing.
 func (s *segment) closeCold() bool {
-	s.mu.Lock()
+	if !s.mu.TryLock() { // somebody opens it, or reads its indexes: perhaps he who needs another file for that
+		return false
+	}
 	defer s.mu.Unlock()
 	f := s.file.Load()
 	if f == nil || !s.refs.CompareAndSwap(1, closing) {
@@ -184,17 +186,14 @@ func (s *segment) openFile() (f vfs.File, err error) {
 		return *f, nil
 	}
 	fsys, name := s.l.o.FS, s.name(suffixLog)
-	err = s.l.o.Files.retryFull(func() (err error) {
-		if s.sealedSize.Load() >= 0 || s.l.o.ReadOnly {
-			f, err = fsys.OpenRead(name)
-			return err
-		}
-		info, err := fsys.Stat(name)
-		if err == nil {
+	if s.sealedSize.Load() >= 0 || s.l.o.ReadOnly {
+		f, err = fsys.OpenRead(name)
+	} else {
+		var info vfs.Info
+		if info, err = fsys.Stat(name); err == nil {
 			f, err = fsys.Open(name, max(s.l.settings.Load().SegmentBytes, info.Size))
 		}
-		return err
-	})
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package rlog
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/runnelmq/runnel/internal/batch"
 	"github.com/runnelmq/runnel/internal/vfs"
@@ -40,6 +41,9 @@ func (l *Log) settleSwap(infos []vfs.Info, base int64) error {
 	if err != nil && !isDamage(err) {
 		return err
 	}
+	if err == nil && !followed(infos, base, end) {
+		err = fmt.Errorf("%w: it ends at offset %d, where no segment begins", batch.ErrShort, end)
+	}
 	if _, serr := l.o.FS.Stat(fileName(l.o.Dir, base, suffixLog)); isDamage(err) && serr == nil {
 		// It was durable and whole before it got this name, so the disk has damaged it. The sources are there yet.
 		to, aerr := l.setAside(name, base)
@@ -55,6 +59,14 @@ func (l *Log) settleSwap(infos []vfs.Info, base int64) error {
 		}
 	}
 	return finishSwap(l.o.FS, l.o.Dir, bases)
+}
+
+// followed reports whether a segment begins where one from base on ends.
+func followed(infos []vfs.Info, base, end int64) bool {
+	return end > base && slices.ContainsFunc(infos, func(i vfs.Info) bool {
+		b, suffix, ok := parseName(i.Name)
+		return ok && suffix == suffixLog && b == end
+	})
 }
 
 // wholeUpTo reads a file of batches and returns the offset behind its last; with an error that isDamage knows, behind the last one before the damage.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/runnelmq/runnel/index"
 	"github.com/runnelmq/runnel/internal/batch"
+	"github.com/runnelmq/runnel/internal/kafka"
 	"github.com/runnelmq/runnel/internal/vfs"
 )
 
@@ -20,7 +21,8 @@ type Found struct {
 func (l *Log) OffsetForTime(t, limit int64) (found Found, ok bool, err error) {
 	for {
 		r := l.segments.Load()
-		if found, ok, err = l.offsetForTime(r, t, min(limit, l.end.Load())); !errors.Is(err, errMoved) {
+		found, ok, err = l.offsetForTime(r, t, min(limit, l.end.Load()))
+		if !errors.Is(err, errMoved) && !errors.Is(err, kafka.ErrOffsetOutOfRange) { // both: the row has changed
 			return found, ok, err
 		}
 		if l.closing.Load() {

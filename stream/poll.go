@@ -134,7 +134,7 @@ func (c *consumer) collect(dst []Record) (int, error) {
 		if err != nil && n == 0 {
 			return 0, err
 		}
-		if err != nil || n == len(dst) || room <= 0 {
+		if err != nil || n == len(dst) || room <= 0 || n > 0 && c.c.Borrow && tracks[k].life.Tight() {
 			// The next poll begins with the next partition, so that a busy one starves nobody; with the one that failed, if
 			// records come first now.
 			c.mu.turn = k + 1

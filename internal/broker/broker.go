@@ -1,16 +1,18 @@
 // Package broker is the server half of Runnel, in the process: it plugs logs and metadata together behind one struct that
 // speaks raw batches. Topics are made and deleted here, appends and reads find their partition here, long polls wait
-// here, and what has been written is synced from here in the background.
+// here, and in the background what has been written is synced, and old records are removed and compacted, from here.
 //
 // Invariants
 //
-//   - One engine owns a directory: LOCK is held from the first byte read to the last byte written.
+//   - One engine owns a directory: LOCK is held from the first byte read to the last byte written. One that is read only
+//     (readonly.go) takes no lock and writes no byte.
 //   - A topic that a call of CreateTopic has reported is there after a crash; one that DeleteTopic has reported is gone,
 //     and so are its records and everybody's offsets in it, also if the same name is made again.
 //   - A committed offset is durable only after the log is durable up to it.
 //   - A partition that fails, or is damaged, takes no other partition and no host process with it.
 //   - A partition that has failed, and the metadata store, are opened again in the same process, by a repair that is tried
 //     until it succeeds (healer). What was durable is there again. The partition's leader epoch has risen by then.
+//   - Before records go that may be the only ones to say where a named producer stands, that is checkpointed, durably.
 //   - Whoever appends, waits or reads does so in one Life of a partition, and is never answered by another.
 //
 // What happens at open, in order: lock, RUNNEL, metadata, clean mark removed, interrupted deletions finished, foreign
@@ -208,20 +210,39 @@ func (b *Broker) Close() error {
 	clean := map[meta.PartitionID]int64{}
 	all := true
 	var errs []error
-	for _, t := range b.list() {
-		for _, p := range t.Partitions() {
-			end, dirty, err := p.close()
-			switch {
-			case err != nil:
-				all = false
-				errs = append(errs, err)
-			case dirty:
-				clean[p.id] = end
-			}
+	var mu sync.Mutex // of the three above
+	b.atOnce(func(p *Partition) {
+		end, dirty, err := p.close()
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err != nil:
+			all = false
+			errs = append(errs, err)
+		case dirty:
+			clean[p.id] = end
 		}
-	}
+	})
 	errs = append(errs, b.meta.MarkClean(clean, all), b.meta.Close(), b.lock.Close())
 	return errors.Join(errs...)
+}
+
+// atOnce calls fn with every partition, as many at a time as the disk gains from.
+func (b *Broker) atOnce(fn func(p *Partition)) {
+	var ps []*Partition
+	for _, t := range b.list() {
+		ps = append(ps, t.Partitions()...)
+	}
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range min(len(ps), maxSyncs) {
+		workers.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(ps)); i = next.Add(1) - 1 {
+				fn(ps[i])
+			}
+		})
+	}
+	workers.Wait()
 }
 
 // enter must succeed before meta is used, and leave follow.

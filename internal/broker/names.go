@@ -142,7 +142,8 @@ func (p *Partition) settleNames() error {
 	if len(states) == 0 {
 		return nil
 	}
-	if err := f.l.WaitDurable(context.Background(), f.l.EndOffset()); err != nil {
+	// The recovery point too: what lies behind it may be taken for a torn tail, and the checkpoints must not know more than the log.
+	if err := f.l.Flush(context.Background()); err != nil {
 		return err
 	}
 	if err := p.saveNamed(states); err != nil {
@@ -233,9 +234,16 @@ func (p *Partition) namedState(name string, id int64) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	st := &State{f: f, last: cp.Sequence, next: min(max(cp.Next, l.StartOffset()), l.EndOffset())}
-	if err := st.replay(l, id, l.LastOffset(id)+1); err != nil {
+	st := &State{f: f, last: cp.Sequence, next: max(cp.Next, l.StartOffset())}
+	end := l.LastOffset(id) + 1
+	if cp.Next > l.EndOffset() { // the log has lost its end: what is left of it tells
+		st.last, st.next, end = 0, l.StartOffset(), l.EndOffset()
+	}
+	if err := st.replay(l, id, end); err != nil {
 		return nil, f.explain(err)
+	}
+	if st.last == 0 {
+		st.last = cp.Sequence
 	}
 	if p.named.byName == nil {
 		p.named.byName = map[string]*State{}

@@ -87,6 +87,11 @@ func (p *Partition) opened() (*Life, error) {
 	}
 	p.better(kafka.PartitionFailed) // it could not be opened before
 	p.begin(f)
+	if !p.b.o.ReadOnly {
+		if err := f.l.Forget(p.b.clock.millis()-rlog.ProducerExpiry.Milliseconds(), p.settleNames); err != nil {
+			p.b.o.Logger.Warn("producers that are long gone are kept", "partition", p.tp, "error", err)
+		}
+	}
 	if f.l.DurableEnd() < f.l.EndOffset() { // recovered, and not synced yet
 		p.b.flush.add(p, true)
 	}

@@ -11,7 +11,7 @@ import (
 func TestFewFiles(t *testing.T) {
 	args := childArgs()
 	if args == nil {
-		aliveUnder(t, []string{"sh", "-c", `ulimit -n 256 && exec "$@"`, "sh"}, t.TempDir())
+		aliveUnder(t, []string{"sh", "-c", `ulimit -n 256 && exec "$@"`, "sh"}, fastTempDir(t))
 		return
 	}
 	var limit unix.Rlimit

@@ -34,7 +34,7 @@ const (
 	budgetCompacted = "compacted"
 
 	budgetKeys   = 5
-	budgetRounds = 24
+	budgetRounds = 16
 )
 
 func newBudgetLoad(t *testing.T, dir string) *budgetLoad {
@@ -315,4 +315,19 @@ func (b *budgetLoad) look() {
 	}
 	b.mostFiles = max(b.mostFiles, len(fds))
 	b.mostMaps = max(b.mostMaps, bytes.Count(text, []byte(b.dir)))
+}
+
+// fastTempDir is a directory of the test's own, in memory if there is room.
+func fastTempDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(fastDir(), "runnel-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
 }

@@ -32,7 +32,7 @@ func TestFewMappings(t *testing.T) {
 		return
 	}
 	setFewMaps(t)
-	cmd := childCommand(t, nil, t.TempDir())
+	cmd := childCommand(t, nil, fastTempDir(t))
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {

@@ -8,7 +8,8 @@
 // Drivers (LogCampaign, EngineCampaign, KillLoop, PowerCutLoop) run histories that follow from a seed, keep beside the engine a model of
 // what was sent and what was acknowledged, and return a *Failure that names the seed and the invariant. Tests run them in
 // a short form; flags make them long. Recovery is stopped inside, operations of the disk fail, and concurrent histories go on
-// across stops in tests of their own. MutationCampaign and HintCampaign damage directories that an engine or a log has left.
+// across stops in tests of their own. Old records are removed and compacted in the histories, under readers and beside failing operations; golden traces
+// hold the order of what the disk is asked for; a soak does everything at once. MutationCampaign and HintCampaign damage directories that an engine or a log has left.
 //
 //	A1  acknowledged as written: there after the end of the process      log, engine, kill, faults, linear
 //	A2  acknowledged as synced: there after a loss of power              log, engine, power, faults, linear
@@ -19,10 +20,13 @@
 //	A7  recovery interrupted gives the same result                       recovery (every operation, three deep), log, engine
 //	A8  damage below the recovery point is reported, its bytes stay      damage, environment
 //	A9  the clean mark is gone before anything is appended               engine
-//	A10 topics are made and deleted whole or not at all                  engine, power, faults
+//	A10 topics are made and deleted whole or not at all; so are rolls,
+//	    swaps and removals, and no file is left behind                   log, engine, power, faults, traces, recovery, soak
+//	A11 the log start never goes back; it is durable before files go     log, engine, faults, traces, soak
+//	A12 compaction keeps the last value of each key, and what it must    log, engine, faults, soak
 //	A13 the offset for a time is what a scan finds                       damage, environment
 //	A14 indexes are hints                                                damage
-//	B1  a reader meets no signal and no wrong byte                       environment
+//	B1  a reader meets no signal and no wrong byte                       environment, readers, soak
 //	B3  append, read and end offset are linearizable, also across stops  linear
 //	C1  a sequence is in the log once, also across crashes               log, engine, kill, power, faults, damage
 //	C2  a gap is refused, an old epoch fenced                            log
@@ -36,6 +40,8 @@
 //	F6  a second opener is kept out                                      environment
 //	F7  a damaged file: the same data, or a part and an explicit error   damage
 //	F8  the wall clock may step                                          environment
+//	F11 few open files                                                   budget
+//	F12 few mappings                                                     budget
 //	F13 a limit on the size of files is a full disk                      environment
 //
 // # How an image is checked
@@ -59,6 +65,8 @@
 //	go test -tags sabotage ./internal/crashtest -run TestSabotage                   CI: promises broken on purpose are noticed
 //	go test ./internal/crashtest -timeout 0 -args -cuts 2000000 -kills 20000 \
 //	  -powercuts 5000 -mutations 200000 -environ 50                                 long
+//	go test ./internal/crashtest -timeout 0 -run TestSoak -args -soak 30m           long
+//	go test ./internal/crashtest -run Kafka -args -kafkadump                        Kafka's own tool reads what is left
 //	go test ./internal/crashtest -run TestLog -args -seed 4711                      again, beginning with this seed
 //	go test ./internal/crashtest -run TestReplay -args -replay FILE                 a failing image, as often as one likes
 //	go test ./internal/crashtest -run FailingOp -args -seed 4711 -faultrun 42       one run with a failing operation

@@ -24,9 +24,8 @@ import (
 var readerRounds = flag.Int("readerrounds", 2, "lives of a log whose segments are taken away under its readers")
 
 const (
-	readers       = 8
-	readerBatches = 150 // appended in a round, of 20 records
-	readerReads   = 200 // runs of reads that each reader makes at least
+	readers     = 8
+	readerReads = 200 // runs of reads that each reader makes at least
 )
 
 // lockedStore is a store for several goroutines.
@@ -72,10 +71,11 @@ func ownRecord(o int64) record {
 func TestReadersOfSegmentsThatAreTakenAway(t *testing.T) {
 	start := startSeed(t)
 	for _, ground := range []struct {
-		name string
-		fs   vfs.FS
-		dir  string
-	}{{"disk", vfs.NewDisk(), t.TempDir()}, {"memory", vfs.NewMemory(), "/d"}} {
+		name    string
+		fs      vfs.FS
+		dir     string
+		batches int // appended in a round, of 20 records
+	}{{"disk", vfs.NewDisk(), t.TempDir(), 150}, {"memory", vfs.NewMemory(), "/d", 1500}} {
 		t.Run(ground.name, func(t *testing.T) {
 			defer ground.fs.Close()
 			if err := ground.fs.Mkdir(ground.dir); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -93,7 +93,7 @@ func TestReadersOfSegmentsThatAreTakenAway(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				x := &takenAway{log: l, read: &read}
+				x := &takenAway{log: l, batches: ground.batches, read: &read}
 				if err := x.run(start + uint64(round)); err != nil {
 					t.Fatalf("seed %d, round %d: B1: %v", start, round, err)
 				}
@@ -104,10 +104,11 @@ func TestReadersOfSegmentsThatAreTakenAway(t *testing.T) {
 }
 
 type takenAway struct {
-	log    *rlog.Log
-	read   *atomic.Int64
-	done   atomic.Bool // the appender has ended
-	closed atomic.Bool
+	log     *rlog.Log
+	batches int // to append
+	read    *atomic.Int64
+	done    atomic.Bool // the appender has ended
+	closed  atomic.Bool
 }
 
 func (x *takenAway) run(seed uint64) error {
@@ -135,20 +136,20 @@ func (x *takenAway) run(seed uint64) error {
 	}
 	busy.Wait()
 	// Under the readers, which keep what they stand in.
+	var closed error
 	if seed%2 == 0 {
-		_, err := x.log.Close()
-		errs = append(errs, err)
+		_, closed = x.log.Close()
 	} else {
 		x.log.Abandon()
 	}
 	x.closed.Store(true)
 	wg.Wait()
-	return errors.Join(errs...)
+	return errors.Join(append(errs, closed)...)
 }
 
 func (x *takenAway) append(r *rand.Rand) error {
 	pack := batch.NewCompressor(batch.LZ4, 0)
-	for i := range readerBatches {
+	for i := range x.batches {
 		var rs []record
 		for o := x.log.EndOffset(); len(rs) < 20; o++ {
 			rs = append(rs, ownRecord(o))

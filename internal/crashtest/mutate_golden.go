@@ -32,7 +32,9 @@ type golden struct {
 // A goldenPart is a partition of a golden directory.
 type goldenPart struct {
 	RecoveryPoint int64
-	Times         []int64 // of the records, in ms
+	Start         int64   // log start offset
+	Offsets       []int64 // of the records that are there
+	Times         []int64 // of the same, in ms
 	Commits       []int64 // all offsets that the group ever had
 	Batches       []goldenBatch
 }
@@ -47,9 +49,17 @@ type goldenBatch struct {
 // goldenDisk is the size of a disk: one that ends has a ballast, of a sixteenth of it.
 const goldenDisk = 4 << 20
 
-// openQuiet opens an engine that writes nothing by itself.
+// goldenTime is the first record's, and about the time at which directories are made and looked at.
+const goldenTime = 1_700_000_000_000
+
+// openQuiet opens an engine that writes nothing by itself: its compaction stops to leave the disk to others, for ever.
 func openQuiet(disk *vfs.Sim, ev stream.Events) (*stream.Engine, error) {
-	return stream.Open(engineDir, &stream.Options{FS: disk, SyncInterval: time.Hour, MinFree: -1, Events: ev})
+	return openAtRate(disk, 1, ev)
+}
+
+func openAtRate(disk *vfs.Sim, rate int64, ev stream.Events) (*stream.Engine, error) {
+	return stream.Open(engineDir, &stream.Options{FS: disk, SyncInterval: time.Hour, MinFree: -1, CleanRate: rate, Events: ev,
+		WallClock: func() time.Time { return time.UnixMilli(goldenTime) }})
 }
 
 // A goldenMaker drives an engine through three lives: closed in order, killed, and one that is still running.
@@ -60,11 +70,18 @@ type goldenMaker struct {
 	commits map[stream.TopicPartition][]int64
 	times   int64
 	lives   int
+	passed  chan struct{} // a pass of compaction has ended
 }
 
-// makeGoldens makes the three directories of a seed: closed in order, killed, and cut off its power.
+// Topics with a part of their records: one that is compacted, and one whose log start has moved.
+const (
+	keyedTopic   = "keys"
+	trimmedTopic = "events"
+)
+
+// makeGoldens makes the directories of a seed: closed in order, killed, cut off its power, and killed in the middle of a compaction, before and after its segment is complete.
 func makeGoldens(ctx context.Context, seed uint64) ([]*golden, error) {
-	g := &goldenMaker{r: random(seed, 20), commits: map[stream.TopicPartition][]int64{}, times: 1_700_000_000_000}
+	g := &goldenMaker{r: random(seed, 20), commits: map[stream.TopicPartition][]int64{}, times: goldenTime}
 	g.disk = vfs.NewSim(g.r.Uint64())
 	g.disk.SetFree(goldenDisk)
 	g.want.Topics = map[string]topicWant{}
@@ -82,9 +99,22 @@ func makeGoldens(ctx context.Context, seed uint64) ([]*golden, error) {
 		gd := &golden{Name: name, Clean: name == "closed", Cut: name == "cut", Want: g.want.image(), disk: disk}
 		goldens = append(goldens, gd)
 	}
-	if err := g.life(ctx, func(*stream.Engine) error {
+	if err := g.life(ctx, func(eng *stream.Engine) error {
+		for _, tp := range g.want.partitions() {
+			if tp.Topic == trimmedTopic {
+				if err := g.trim(ctx, eng, tp); err != nil {
+					return err
+				}
+			}
+		}
 		add("killed", g.disk.Crash())
 		add("cut", g.disk.Cut(vfs.Cut{Seed: g.r.Uint64(), Keep: -1}))
+		cleaned, swapped, err := g.compact(ctx, eng)
+		if err != nil {
+			return err
+		}
+		add("cleaning", cleaned)
+		add("swapping", swapped)
 		return nil
 	}); err != nil {
 		return nil, err
@@ -100,7 +130,8 @@ func makeGoldens(ctx context.Context, seed uint64) ([]*golden, error) {
 
 // life opens the engine, writes, calls stop and closes the engine.
 func (g *goldenMaker) life(ctx context.Context, stop func(*stream.Engine) error) error {
-	eng, err := openQuiet(g.disk, stream.Events{})
+	g.passed = make(chan struct{}, 100)
+	eng, err := openAtRate(g.disk, -1, stream.Events{Compacted: func(stream.TopicPartition, int64, int64, int64, int64) { g.passed <- struct{}{} }})
 	if err != nil {
 		return err
 	}
@@ -115,17 +146,17 @@ func (g *goldenMaker) life(ctx context.Context, stop func(*stream.Engine) error)
 
 func (g *goldenMaker) act(ctx context.Context, e *engineLife) error {
 	// The last life has a topic and a name of its own: the store has them in its log only.
-	for i, name := range []string{"orders", "events", "late"} {
+	for i, name := range []string{"orders", trimmedTopic, keyedTopic, "late"} {
 		if _, there := g.want.Topics[name]; there || name == "late" && g.lives < 3 {
 			continue
 		}
-		n := []int{2, 1, 1}[i]
-		c := stream.TopicConfig{Partitions: n, SegmentBytes: 2 << 10, Config: map[string]string{"index.interval.bytes": "256"}}
+		n := []int{2, 1, 1, 1}[i]
+		c := stream.TopicConfig{Partitions: n, Config: map[string]string{"segment.bytes": "2048", "index.interval.bytes": "256"}}
 		if err := e.eng.Admin().CreateTopic(ctx, name, c); err != nil {
 			return err
 		}
 		t := topicWant{Life: len(g.want.Topics) + 1, Partitions: n, Parts: newParts(n)}
-		t.follow(map[string]string{"segment.bytes": "2048", "index.interval.bytes": "256"})
+		t.follow(c.Config)
 		g.want.Topics[name] = t
 	}
 	for range 8 {
@@ -174,6 +205,9 @@ func (g *goldenMaker) write(ctx context.Context, e *engineLife, tp stream.TopicP
 		if chance(g.r, 0.5) {
 			s.Key = fill(g.r, between(g.r, 1, 10)) // not empty: gob cannot tell that from null
 		}
+		if tp.Topic == keyedTopic {
+			s.Key = []byte{byte('a' + g.r.IntN(6))}
+		}
 		if name != "" {
 			last++
 			s.Sequence = last
@@ -195,6 +229,45 @@ func (g *goldenMaker) write(ctx context.Context, e *engineLife, tp stream.TopicP
 		g.want.ack(tp, o.Receipt)
 	}
 	return err
+}
+
+// trim moves the log start of a partition to somewhere in its first half.
+func (g *goldenMaker) trim(ctx context.Context, eng *stream.Engine, tp stream.TopicPartition) error {
+	p := g.want.part(tp)
+	at := int64(between(g.r, len(p.Sent)/4, len(p.Sent)/2))
+	if err := eng.Admin().DeleteRecords(ctx, map[stream.TopicPartition]int64{tp: at}); err != nil {
+		return err
+	}
+	p.Start, p.Trim, p.Synced = at, at, max(p.Synced, at)
+	return nil
+}
+
+// compact has the keyed topic compacted, and returns the disk as it was when the first new segment was being written, and when its name said that it was complete.
+func (g *goldenMaker) compact(ctx context.Context, eng *stream.Engine) (cleaned, swapped *vfs.Sim, err error) {
+	t := g.want.Topics[keyedTopic]
+	config := map[string]string{"segment.bytes": "2048", "index.interval.bytes": "256", "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+	t.follow(config)
+	g.want.Topics[keyedTopic] = t
+	g.disk.OnOp(func(op vfs.Op) {
+		switch {
+		case cleaned == nil && op.Kind == vfs.OpWrite && path.Ext(op.Name) == kindCleaned:
+			cleaned = g.disk.Crash()
+		case swapped == nil && op.Kind == vfs.OpRename && path.Ext(op.To) == kindSwap:
+			swapped = g.disk.Crash()
+		}
+	})
+	defer g.disk.OnOp(nil)
+	if err := eng.Admin().AlterTopic(ctx, keyedTopic, map[string]string{"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}); err != nil {
+		return nil, nil, err
+	}
+	select {
+	case <-g.passed:
+		return cleaned, swapped, nil
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	case <-time.After(hangs):
+		return nil, nil, errors.New("no pass of compaction has ended")
+	}
 }
 
 func (g *goldenMaker) commit(ctx context.Context, e *engineLife, tp stream.TopicPartition) (err error) {
@@ -239,12 +312,13 @@ func (g *golden) explore(ctx context.Context, commits map[stream.TopicPartition]
 	}
 	for tp, p := range g.Parts {
 		end := len(g.Want.part(tp).Sent)
+		p.Start = g.Want.part(tp).Start
 		got, err := readToEnds(ctx, eng, []stream.TopicPartition{tp}, stream.Offsets{tp: {Offset: int64(end)}})
 		if err != nil {
 			return err
 		}
 		for _, r := range got[tp] {
-			p.Times = append(p.Times, r.Timestamp.UnixMilli())
+			p.Offsets, p.Times = append(p.Offsets, r.Offset), append(p.Times, r.Timestamp.UnixMilli())
 		}
 		p.Batches = findBatches(g.tree, g.content, dirOf(tp), int64(end))
 		if last := lastBase(g.tree, tp); p.RecoveryPoint < last {
@@ -293,24 +367,49 @@ func lastBase(tree []treeFile, tp stream.TopicPartition) (last int64) {
 	return last
 }
 
-// findBatches walks the segments of a partition up to its end.
+// findBatches walks the segments of a partition up to its end. A segment that takes the place of others is walked instead of them.
 func findBatches(tree []treeFile, content map[string][]byte, dir string, end int64) (bs []goldenBatch) {
-	next := int64(0)
-	for _, f := range tree {
-		if path.Dir(f.Name) != dir || path.Ext(f.Name) != kindLog {
-			continue
-		}
-		b := content[f.Name]
+	next := int64(-1)
+	for _, f := range segmentsOf(tree, dir) {
+		b := content[f]
 		for pos := 0; next < end; {
 			n, err := batch.Peek(b[min(pos, len(b)):])
-			if err != nil || pos+n > len(b) || batch.Batch(b[pos:]).BaseOffset() != next {
+			if err != nil || pos+n > len(b) {
 				break
 			}
 			at := batch.Batch(b[pos : pos+n])
-			bs = append(bs, goldenBatch{File: f.Name, Pos: int64(pos), Size: int64(n), Base: next, Next: at.LastOffset() + 1})
+			if next < 0 {
+				next = at.BaseOffset()
+			}
+			if at.BaseOffset() != next {
+				break
+			}
+			bs = append(bs, goldenBatch{File: f, Pos: int64(pos), Size: int64(n), Base: next, Next: at.LastOffset() + 1})
 			next = at.LastOffset() + 1
 			pos += n
 		}
 	}
 	return bs
+}
+
+// segmentsOf returns the files that hold a partition's records, in order.
+func segmentsOf(tree []treeFile, dir string) (names []string) {
+	there := map[string]bool{}
+	for _, f := range tree {
+		there[f.Name] = true
+	}
+	for _, f := range tree {
+		if path.Dir(f.Name) != dir {
+			continue
+		}
+		switch path.Ext(f.Name) {
+		case kindLog:
+			if !there[f.Name+kindSwap] {
+				names = append(names, f.Name)
+			}
+		case kindSwap:
+			names = append(names, f.Name)
+		}
+	}
+	return names
 }

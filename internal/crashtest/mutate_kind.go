@@ -13,6 +13,8 @@ const (
 	kindIndex     = ".index"
 	kindTimeIndex = ".timeindex"
 	kindSnapshot  = ".snapshot"
+	kindCleaned   = ".cleaned" // of a compaction that has not come to its end
+	kindSwap      = ".swap"    // of one that has
 	kindMetadata  = "partition.metadata"
 
 	kindWAL      = "meta: log"
@@ -50,7 +52,7 @@ func kindOf(name string, dir bool) string {
 		return base
 	case base == kindMetadata:
 		return kindMetadata
-	case ext == kindLog || ext == kindIndex || ext == kindTimeIndex || ext == kindSnapshot:
+	case ext == kindLog || ext == kindIndex || ext == kindTimeIndex || ext == kindSnapshot || ext == kindCleaned || ext == kindSwap:
 		return ext
 	}
 	return kindOther
@@ -75,7 +77,7 @@ func kindOfMeta(base string) string {
 }
 
 // harmless are the kinds of files that decide nothing: whatever they hold, everything is as it was. (A14, C3)
-var harmless = map[string]bool{kindIndex: true, kindTimeIndex: true, kindSnapshot: true, kindLock: true, kindBallast: true, kindLockFile: true}
+var harmless = map[string]bool{kindIndex: true, kindTimeIndex: true, kindSnapshot: true, kindCleaned: true, kindLock: true, kindBallast: true, kindLockFile: true}
 
 // ofMeta tells the kinds that belong to the metadata store.
 func ofMeta(kind string) bool { return strings.HasPrefix(kind, "meta") }

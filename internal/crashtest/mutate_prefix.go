@@ -60,6 +60,12 @@ func (v *partView) askPrefix(ctx context.Context, eng *stream.Engine) error {
 	if a.End = ends[v.tp].Offset; a.End != v.end() {
 		return fmt.Errorf("A3: the log ends at %d, it ended at %d", a.End, v.end())
 	}
+	if err := v.askStart(ctx, eng, &a); err != nil {
+		return err
+	}
+	if a.Start > v.part.Start {
+		return fmt.Errorf("A11: the log starts at %d, it started at %d", a.Start, v.part.Start)
+	}
 	if err := v.askRecords(ctx, eng, &a); err != nil {
 		return err
 	}

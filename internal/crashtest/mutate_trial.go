@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -238,7 +239,7 @@ func (t *mutationTrial) checkBytes() error {
 		return err
 	}
 	for name, was := range t.content {
-		if path.Ext(name) != kindLog || strings.HasPrefix(name, engineDir+"/meta/") {
+		if path.Ext(name) != kindLog && path.Ext(name) != kindSwap || strings.HasPrefix(name, engineDir+"/meta/") || t.Golden.replaced(name) {
 			continue
 		}
 		dir := path.Dir(name)
@@ -249,8 +250,12 @@ func (t *mutationTrial) checkBytes() error {
 			name = path.Join(to, path.Base(name))
 		}
 		is, there := now[name]
+		if !there {
+			is, there = now[strings.TrimSuffix(name, kindSwap)]
+		}
 		cut := was[min(len(is), len(was)):]
 		switch {
+		case path.Ext(name) == kindSwap && quarantined(now, was): // the segments that it was made of are there
 		case !bytes.HasPrefix(was, is):
 			return fmt.Errorf("A8: %s was changed", name)
 		case len(bytes.Trim(cut, "\x00")) > 0 && !quarantined(now, cut):
@@ -258,6 +263,25 @@ func (t *mutationTrial) checkBytes() error {
 		}
 	}
 	return nil
+}
+
+// replaced says whether a segment is one that may go: a complete .swap file takes its place, or its name lies before the log start.
+func (g *golden) replaced(name string) bool {
+	for tp, p := range g.Parts {
+		if base, err := strconv.ParseInt(strings.TrimSuffix(path.Base(name), kindLog), 10, 64); err == nil && dirOf(tp) == path.Dir(name) && base < p.Start {
+			return true
+		}
+	}
+	swaps := slices.ContainsFunc(g.tree, func(f treeFile) bool { return path.Dir(f.Name) == path.Dir(name) && path.Ext(f.Name) == kindSwap })
+	if !swaps || path.Ext(name) != kindLog {
+		return false
+	}
+	for tp, p := range g.Parts {
+		if dirOf(tp) == path.Dir(name) {
+			return !slices.ContainsFunc(p.Batches, func(b goldenBatch) bool { return b.File == name })
+		}
+	}
+	return false
 }
 
 // quarantined says whether bytes lie in the quarantine; zeros at the end do not count.

@@ -8,7 +8,7 @@
 //   - Every key but those of the engine, of topics and of producer names begins with a topic's id and a partition
 //     number, so that dropping a topic is one range deletion, and a topic made again under the same name sees nothing
 //     of the old one.
-//   - A partition's recovery point may lag behind what its log has made durable; it never leads.
+//   - A partition's recovery point may lag behind what its log has made durable; it never leads. Nor does its log start.
 //   - A storage error ends the database, not the store and not the process: every call matches kafka.ErrMetaFailed until
 //     Heal has opened the database again. A commit that has met it matches kafka.ErrOutcomeUnknown too. What was synced
 //     before is there again. See guard.go for how pebble is kept from what it cannot bear.
@@ -21,11 +21,14 @@
 //	| 0x00 | "clean"                                  | present: the engine was closed in order          |
 //	| 0x00 | "incarnation"                            | int32, the leader epoch of new batches           |
 //	| 0x00 | "producer-id"                            | int64, first producer id never handed out        |
+//	| 0x00 | "clock"                                  | int64 ms, the wall clock, last believed          |
 //	+------+------------------------------------------+--------------------------------------------------+
 //	| 0x01 | topic name in lower case                 | JSON: name, id, partitions, config, state        |
 //	+------+----------+---------------+-----+---------+--------------------------------------------------+
 //	| 0x02 | topic id | partition i32 | 'r' |         | int64, recovery point                            |
 //	| 0x02 | topic id | partition i32 | 's' |         | int64, log start offset                          |
+//	| 0x02 | topic id | partition i32 | 'c' |         | int64, cleaner point: compacted up to there      |
+//	| 0x02 | topic id | partition i32 | 'k' | from    | int64: damage in [from, this) is given up (i64)  |
 //	| 0x02 | topic id | partition i32 | 'e' | epoch   | int64, first offset of that leader epoch (i32)   |
 //	| 0x02 | topic id | partition i32 | 'o' | group   | committed offset: offset i64, leader epoch i32,  |
 //	|      |          |               |     |         | commit time i64 in ms, metadata                  |
