@@ -81,11 +81,6 @@ func (l *Log) list() (c contents, err error) {
 	if err != nil {
 		return c, err
 	}
-	if !l.o.ReadOnly {
-		if infos, err = l.settleSwaps(infos); err != nil {
-			return c, err
-		}
-	}
 	have, err := readFile(l.o.FS, path.Join(l.o.Dir, fileMetadata))
 	if err != nil {
 		return c, err
@@ -93,6 +88,11 @@ func (l *Log) list() (c contents, err error) {
 	// A crash can leave the file missing, torn or zero before anything was acknowledged; another id is never a crash.
 	if id, ok := parseMetadata(string(have)); ok && id != l.o.TopicID {
 		return c, fmt.Errorf("%s: %w", l.o.Dir, ErrStray)
+	}
+	if !l.o.ReadOnly {
+		if infos, err = l.settleSwaps(infos); err != nil {
+			return c, err
+		}
 	}
 	var indexed []int64
 	for _, i := range infos {

@@ -60,7 +60,8 @@
 //	go test ./internal/crashtest -args -cuts 150000 -enginecuts 20000 -kills 300 \
 //	  -histories 1000 -crashhistories 1000 -recoverythird 1 -logfaults 30 \
 //	  -enginefaults 4000 -loadfaults 1000 -powercuts 100 -mutations 2000 \
-//	  -hints 50000                                                                  CI
+//	  -hints 50000 -cleanfaults 4                                                   CI
+//	go test -tags invariants ./internal/crashtest -run Readers                      CI: what is released faults when it is touched
 //	go test -race ./internal/crashtest -run Linear                                  CI
 //	go test -tags sabotage ./internal/crashtest -run TestSabotage                   CI: promises broken on purpose are noticed
 //	go test ./internal/crashtest -timeout 0 -args -cuts 2000000 -kills 20000 \

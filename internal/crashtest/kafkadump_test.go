@@ -59,6 +59,12 @@ var dumpTopics = []dumpTopic{
 	}},
 	{name: "full-index", config: smallSegments(1, map[string]string{"segment.bytes": "1048576", "segment.index.bytes": "1024"}), records: 2000, batchSize: 600, record: mixedRecord},
 	{name: "one.large_segment", config: stream.TopicConfig{Partitions: 2}, records: 5000, record: mixedRecord},
+	{name: "compacted", config: smallSegments(1, map[string]string{"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}), records: 4000, batchSize: 1000, single: 0.1,
+		record: func(r *rand.Rand, i int) stream.Record {
+			rec := mixedRecord(r, i)
+			rec.Key = fmt.Appendf(nil, "key %d", r.IntN(100))
+			return rec
+		}, compacted: true},
 	{name: "few", config: smallSegments(4, nil), records: 2, single: 1, record: mixedRecord},
 }
 
@@ -229,7 +235,10 @@ func runKafkaDump(t *testing.T, dir string, status int) []byte {
 func writeDumpTopics(t *testing.T, r *rand.Rand, dir string, part int, topics ...dumpTopic) {
 	t.Helper()
 	ctx := t.Context()
-	eng, err := stream.Open(dir, nil)
+	compacted := make(chan string, 1000)
+	eng, err := stream.Open(dir, &stream.Options{CleanRate: -1, Events: stream.Events{
+		Compacted: func(tp stream.TopicPartition, _, _, _, _ int64) { compacted <- tp.Topic },
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,6 +255,8 @@ func writeDumpTopics(t *testing.T, r *rand.Rand, dir string, part int, topics ..
 		}
 		if err := topic.write(ctx, r, eng, part*topic.records/2, (part+1)*topic.records/2); err != nil {
 			t.Fatalf("%s: %v", topic.name, err)
+		}
+		for topic.compacted && <-compacted != topic.name {
 		}
 	}
 }

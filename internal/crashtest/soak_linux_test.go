@@ -252,7 +252,7 @@ func (s *soaker) events() stream.Events {
 func (s *soaker) work(ctx context.Context) {
 	n := between(s.r, 200, 1500)
 	if *soak > 0 {
-		n *= 1 + s.r.IntN(20)
+		n *= 1 + s.r.IntN(8)
 	}
 	s.ops.Store(0)
 	s.dueAt, s.due = 1+s.r.Int64N(int64(3*n)), make(chan struct{})
