@@ -65,9 +65,7 @@ func (l *Log) Append(b batch.Batch) (Appended, error) {
 		return Appended{}, kafka.OutcomeUnknown(l.fail(err))
 	}
 	s.note(b, pos, l.settings.Load().IndexInterval)
-	if l.mu.recent = l.mu.producers.noteOf(p, b); l.mu.recent != nil {
-		l.mu.recent.live = true
-	}
+	l.mu.recent = l.mu.producers.noteOf(p, b)
 	s.written.Store(pos + int64(len(b)))
 	last := b.LastOffset()
 	l.end.Store(last + 1)

@@ -18,7 +18,7 @@ type Compaction struct {
 	Now             int64         // wall clock in ms
 	DeleteRetention time.Duration // how long a tombstone is kept after the first pass that met it (delete.retention.ms)
 	MinLag          time.Duration // segments with a record that is younger are left alone (min.compaction.lag.ms)
-	MapBytes        int64         // memory for the last offset of each key: 24 bytes a key
+	MapBytes        int64         // memory for the last offset of each key, 24 bytes a key; and a quarter more for a bit of each offset
 	// Pace is called for every n bytes that have been read or written. It may wait; its error ends the pass.
 	Pace func(n int) error
 	// Ready is called before records are taken away, with the log locked against other changes of its segments; its error ends the pass.
@@ -143,6 +143,8 @@ type pass struct {
 	start int64 // log start offset
 	keys  *keyMap
 	end   int64 // keys below are in the map
+	// succeeded are the offsets from plan.from on whose keys have a later one below end.
+	succeeded offsetSet
 	// unread is where the next pass begins again since a segment could not be read, though nothing says that it is damaged: records before it that this pass has not missed have
 	// had their turn, and its own tombstones must not go before what they delete.
 	unread int64
@@ -154,6 +156,10 @@ type pass struct {
 
 	filter batch.Filter
 	plain  []byte
+	// Of the batch that is being mapped.
+	hashes  []keyHash
+	offsets []int64
+	touched int64
 }
 
 func (p *pass) run() error {
@@ -252,8 +258,9 @@ var errFull = errors.New("key map is full")
 
 // mapKeys remembers the last offset of every key from p.from on, as far as there is room. What damage hides has no keys.
 func (p *pass) mapKeys() error {
-	p.keys = newKeyMap(p.c.MapBytes)
-	p.end = p.to
+	p.end = min(p.to, p.from+max(p.c.MapBytes, keySlotsMin*keySlotSize)/4*8)
+	p.keys = newKeyMap(p.end-p.from, p.c.MapBytes)
+	p.succeeded = offsetSet{from: p.from}
 	for _, s := range p.segments {
 		if s.next <= p.from {
 			continue
@@ -276,19 +283,38 @@ func (p *pass) mapBatch(b batch.Batch) error {
 	if b.LastOffset() < p.from || b.Control() {
 		return nil
 	}
+	if b.LastOffset() >= p.end {
+		if b.BaseOffset() > p.from {
+			p.end = b.BaseOffset()
+			return errFull
+		}
+		p.end = b.LastOffset() + 1 // one batch at least, or no pass would ever come behind it
+	}
 	plain, err := b.Plain(&p.plain, MaxPlain)
 	if err != nil {
 		return nil // nobody can read its records; they stay
 	}
+	p.hashes, p.offsets = p.hashes[:0], p.offsets[:0]
 	it := plain.Iter()
 	var r batch.Record
 	for it.Next(&r) {
-		for r.Key != nil && !p.keys.put(r.Key, r.Offset) {
+		if r.Key != nil && r.Offset >= p.from {
+			p.hashes, p.offsets = append(p.hashes, p.keys.hash(r.Key)), append(p.offsets, r.Offset)
+		}
+	}
+	p.touched += p.keys.touch(p.hashes)
+	for i, h := range p.hashes {
+		before, ok := p.keys.put(h, p.offsets[i])
+		for !ok {
 			if b.BaseOffset() > p.from {
 				p.end = b.BaseOffset()
 				return errFull
 			}
-			p.keys.most *= 2 // one batch at least, or no pass would ever come behind it
+			p.keys.most *= 2
+			before, ok = p.keys.put(h, p.offsets[i])
+		}
+		if before >= 0 {
+			p.succeeded.add(before)
 		}
 	}
 	return nil
@@ -387,7 +413,11 @@ func (p *pass) keep(b batch.Batch, r *batch.Record) bool {
 	if r.Key == nil || r.Offset < p.start {
 		return false
 	}
-	if last, ok := p.keys.get(r.Key); ok && last > r.Offset {
+	if r.Offset >= p.from {
+		if p.succeeded.has(r.Offset) {
+			return false
+		}
+	} else if p.keys.get(p.keys.hash(r.Key)) >= 0 {
 		return false
 	}
 	if r.Value != nil {

@@ -88,14 +88,14 @@ func (c *cleaner) begin() (err error) {
 	if c.f != nil {
 		return nil
 	}
-	if err := c.p.l.room(c.size); err != nil {
-		return err
-	}
 	if c.f, err = c.p.l.createCleaned(c.t.name(suffixCleaned)); err != nil {
 		return err
 	}
 	if c.pos == 0 {
 		return nil
+	}
+	if err := c.p.l.room(c.pos); err != nil {
+		return err
 	}
 	if err := copyRange(c.f, c.src, 0, c.pos); err != nil {
 		return err
@@ -130,14 +130,15 @@ func (l *Log) pressed(err error) error {
 	return err
 }
 
-// room refuses what would leave less of the file system free than appends may.
+// room refuses to write so many bytes if they would leave too little of the file system free. Compaction may take most of what appends leave: a disk that they have filled gets space
+// again in no other way.
 func (l *Log) room(size int64) error {
 	if l.o.MinFree <= 0 {
 		return nil
 	}
 	free, _, err := l.o.FS.Free(l.o.Dir)
-	if err == nil && free-size < l.o.MinFree {
-		err = l.diskFull(fmt.Errorf("%d bytes free, %d are kept, %d are needed to compact", free, l.o.MinFree, size))
+	if keep := l.o.MinFree / 4; err == nil && free-size < keep {
+		err = l.diskFull(fmt.Errorf("%d bytes free, compaction leaves %d", free, keep))
 	}
 	return err
 }
@@ -225,6 +226,9 @@ func (c *cleaner) append(b batch.Batch) error {
 func (c *cleaner) write() error {
 	if len(c.buf) == 0 {
 		return nil
+	}
+	if err := c.p.l.room(int64(len(c.buf))); err != nil {
+		return err
 	}
 	if _, err := c.f.WriteAt(c.buf, c.pos); err != nil {
 		return err

@@ -21,7 +21,9 @@ type producer struct {
 	epoch   int16
 	batches [remembered]sequenced // oldest first; the last n are in use
 	n       int
-	live    bool // it has appended since the log was opened
+	// How far it was when Forget last saw it further than before, and when that was; zero of a producer that has not appended since the log was opened.
+	seen  int64
+	since time.Time
 }
 
 // sequenced is one remembered batch.
@@ -128,10 +130,10 @@ func (l *Log) NextSequence(producerID int64, epoch int16) int32 {
 // ProducerExpiry is the time after its last batch in which a producer may repeat it (producer.id.expiration.ms).
 const ProducerExpiry = 24 * time.Hour
 
-// Forget drops what is known of producers whose last batch has a timestamp before that, in ms, and that have not appended since the log was opened. If there are any, settle is called
-// before: what only their state tells has to be known elsewhere then.
-func (l *Log) Forget(before int64, settle func() error) error {
-	old := l.forgettable(before)
+// Forget drops what is known of producers that have not appended for ProducerExpiry, now being the wall clock in ms; it is called now and then. Of those that have not appended since
+// the log was opened the timestamp of the last batch tells. If there are any, settle is called before: what only their state tells has to be known elsewhere then.
+func (l *Log) Forget(now int64, settle func() error) error {
+	old := l.forgettable(now)
 	if len(old) == 0 {
 		return nil
 	}
@@ -140,20 +142,31 @@ func (l *Log) Forget(before int64, settle func() error) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, p := range old {
-		if !p.live && p != l.mu.recent {
+	for p, last := range old {
+		if p.last().lastOffset == last && p != l.mu.recent {
 			delete(l.mu.producers, p.id)
 		}
 	}
 	return nil
 }
 
-func (l *Log) forgettable(before int64) (old []*producer) {
+// forgettable returns the producers that have not appended for so long, and how far they are.
+func (l *Log) forgettable(now int64) map[*producer]int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	old := map[*producer]int64{}
 	for _, p := range l.mu.producers {
-		if !p.live && p.n > 0 && p.last().timestamp < before {
-			old = append(old, p)
+		last := p.last().lastOffset
+		switch {
+		case p.n == 0:
+		case last < l.mu.opened: // before the log was opened
+			if now-p.last().timestamp > ProducerExpiry.Milliseconds() {
+				old[p] = last
+			}
+		case p.seen != last:
+			p.seen, p.since = last, time.Now()
+		case time.Since(p.since) > ProducerExpiry:
+			old[p] = last
 		}
 	}
 	return old

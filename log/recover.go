@@ -49,6 +49,7 @@ func Open(o Options) (*Log, error) {
 		l.opening.release()
 		l.opening = nil
 	}
+	l.mu.opened = l.end.Load()
 	if err != nil {
 		l.Abandon()
 		return nil, fmt.Errorf("open %s: %w", o.TopicPartition, err)

@@ -396,6 +396,31 @@ func TestPolicyChangesInTheMiddleOfAPass(t *testing.T) {
 	})
 }
 
+// A12: a pass that is under way when a topic ceases to be compacted takes nothing away any more.
+func TestPassOfATopicThatIsNotCompactedAnyMore(t *testing.T) {
+	inTime(t, func(t *testing.T, g *timed) {
+		g.reopen(func(o *stream.Options) { o.CleanRate = 1000 })
+		a := tp("a", 0)
+		g.topic("a", stream.TopicConfig{Cleanup: stream.CleanupCompact, Config: map[string]string{"min.cleanable.dirty.ratio": "0", "min.compaction.lag.ms": "60000"}})
+		g.keyed(a, 300, 5)
+		g.wait(61 * time.Second)
+		for seconds := range 60 { // the pass takes about a minute
+			g.wait(time.Second)
+			if seconds < 40 {
+				continue
+			}
+			g.alter("a", map[string]string{"cleanup.policy": "delete"})
+			is := len(readAll(t, g.eng, a))
+			g.wait(time.Hour)
+			eq(t, "records", len(readAll(t, g.eng, a)), is)
+			if is < 20 {
+				t.Fatalf("%d records: the pass had ended before", is)
+			}
+			return
+		}
+	})
+}
+
 // A live reader sees every last value, and never a key go back, while the topic is compacted under it and written to.
 func TestReadersWhileTheTopicIsCompacted(t *testing.T) {
 	onGrounds(t, func(t *testing.T, g *ground) {

@@ -97,6 +97,27 @@ func TestClockIsBelievedAfterADay(t *testing.T) {
 	})
 }
 
+// F8: what has gone on for a day is the time: what only the jump makes too old goes at once then, and slowly before.
+func TestClockIsBelievedForWhatComesLater(t *testing.T) {
+	for _, after := range []time.Duration{22 * time.Hour, 26 * time.Hour} {
+		t.Run(after.String(), func(t *testing.T) {
+			inTime(t, func(t *testing.T, g *timed) {
+				a := g.hundred(1000 * time.Hour)
+				g.wait(time.Minute)
+				g.off.Add(int64(2 * time.Hour))
+				g.wait(after)
+				// By the clock they are two hours older than they are.
+				g.alter("a", map[string]string{"retention.ms": fmt.Sprint((after + time.Hour).Milliseconds())})
+				g.wait(time.Second)
+				n := g.segmentsOf(a)
+				if after < 24*time.Hour && n < 85 || after > 24*time.Hour && n > 2 {
+					t.Errorf("%d segments are left, %v after the jump", n, after)
+				}
+			})
+		})
+	}
+}
+
 // F8: a jump that is taken back costs no more than what had gone; a later one is told again.
 func TestClockJumpsForthAndBack(t *testing.T) {
 	inTime(t, func(t *testing.T, g *timed) {

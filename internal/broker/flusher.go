@@ -124,5 +124,6 @@ func (f *flusher) flush(p *Partition) bool {
 	if err := p.saveNamed(states); err != nil {
 		f.b.o.Logger.Warn("producer checkpoints", "partition", p.tp, "error", err)
 	}
+	p.forget(life)
 	return true
 }

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	rlog "github.com/runnelmq/runnel/log"
 
@@ -24,6 +25,7 @@ type Life struct {
 	// begins says where this life and those before it began, since the engine was opened.
 	begins []begin
 	looked atomic.Int64 // when refresh last was there, in ns
+	forgot time.Time    // when forget last was
 }
 
 // begin is where a life began: its leader epoch, and the log end offset then.

@@ -6,6 +6,7 @@ import (
 	"path"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	rlog "github.com/runnelmq/runnel/log"
 
@@ -88,14 +89,26 @@ func (p *Partition) opened() (*Life, error) {
 	p.better(kafka.PartitionFailed) // it could not be opened before
 	p.begin(f)
 	if !p.b.o.ReadOnly {
-		if err := f.l.Forget(p.b.clock.millis()-rlog.ProducerExpiry.Milliseconds(), p.settleNames); err != nil {
-			p.b.o.Logger.Warn("producers that are long gone are kept", "partition", p.tp, "error", err)
-		}
+		p.forget(f)
 	}
 	if f.l.DurableEnd() < f.l.EndOffset() { // recovered, and not synced yet
 		p.b.flush.add(p, true)
 	}
 	return f, nil
+}
+
+// forgetEvery is the time between two looks for producers that are long gone.
+const forgetEvery = time.Hour
+
+// forget drops what the log knows of producers that are long gone, if nobody has for a while. One call at a time.
+func (p *Partition) forget(f *Life) {
+	if time.Since(f.forgot) < forgetEvery {
+		return
+	}
+	f.forgot = time.Now()
+	if err := f.l.Forget(p.b.clock.millis(), p.settleNames); err != nil {
+		p.b.o.Logger.Warn("producers that are long gone are kept", "partition", p.tp, "error", err)
+	}
 }
 
 // begin makes f the life that the partition is in.

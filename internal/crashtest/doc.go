@@ -22,8 +22,8 @@
 //	A9  the clean mark is gone before anything is appended               engine
 //	A10 topics are made and deleted whole or not at all; so are rolls,
 //	    swaps and removals, and no file is left behind                   log, engine, power, faults, traces, recovery, soak
-//	A11 the log start never goes back; it is durable before files go     log, engine, faults, traces, soak
-//	A12 compaction keeps the last value of each key, and what it must    log, engine, faults, soak
+//	A11 the log start never goes back; it is durable before files go     log, engine, power, faults, traces, soak
+//	A12 compaction keeps the last value of each key, and what it must    log, engine, power, faults, soak
 //	A13 the offset for a time is what a scan finds                       damage, environment
 //	A14 indexes are hints                                                damage
 //	B1  a reader meets no signal and no wrong byte                       environment, readers, soak
@@ -36,13 +36,14 @@
 //	F2  a full disk fails appends without an effect                      faults, environment
 //	F3  a read that fails fails alone                                    faults, environment
 //	F4  a failed sync is not believed; the engine recovers by itself     faults, power, environment
-//	F5  what cannot be written is a clear error                          environment
+//	F5  what cannot be written is a clear error, or can be read only     environment, read only
 //	F6  a second opener is kept out                                      environment
 //	F7  a damaged file: the same data, or a part and an explicit error   damage
 //	F8  the wall clock may step                                          environment
 //	F11 few open files                                                   budget
 //	F12 few mappings                                                     budget
 //	F13 a limit on the size of files is a full disk                      environment
+//	F15 directories of earlier versions open                             directories
 //
 // # How an image is checked
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/runnelmq/runnel/stream"
 )
@@ -39,8 +40,8 @@ func (v *partView) askSequence(ctx context.Context, p stream.Producer, name stri
 		return -2, v.damaged("last sequence", err)
 	}
 	want := v.want.last(name, a.End)
-	if last > want && a.End < v.end() && last == v.want.last(name, v.end()) {
-		v.t.note("sequence of a named producer ahead of a log that was cut")
+	if last > want && a.End < v.end() && !v.shows(name, a) {
+		v.t.note("sequence of a named producer ahead of a log that was cut, and shows no record of it")
 		want = last
 	}
 	if last != want {
@@ -55,6 +56,11 @@ func (v *partView) askSequence(ctx context.Context, p stream.Producer, name stri
 		return last, fmt.Errorf("C1: sequence %d of %s is in %v and got %+v, error %v", want, name, v.tp, rc, err)
 	}
 	return last, nil
+}
+
+// shows says whether the log has a record of a named producer.
+func (v *partView) shows(name string, a *partAnswer) bool {
+	return slices.ContainsFunc(v.want.Sent[a.Start:a.End], func(s sentRecord) bool { return s.Name == name })
 }
 
 // append appends a record and reads it back.

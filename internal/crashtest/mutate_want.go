@@ -257,6 +257,11 @@ func (v *partView) checkEnd(a *partAnswer) error {
 	if a.Foreign || a.End == v.end() {
 		return nil
 	}
+	if a.End > v.end() && v.holed() { // the other's batches may be empty
+		a.Foreign = true
+		v.t.worse(outForeign)
+		return nil
+	}
 	if a.End > v.end() || !v.hit || v.t.Golden.Clean || a.End < v.part.RecoveryPoint {
 		return fmt.Errorf("A3: the log ends at %d, it ended at %d and its recovery point is %d", a.End, v.end(), v.part.RecoveryPoint)
 	}

@@ -24,7 +24,7 @@ var cutNames = []string{"source-a", "source-b"}
 //	commit PARTITION OFFSET                      a group's offset has been committed
 //	done closing                                 the engine is about to be closed in order
 //	done closed                                  it has been
-//	done ...                                     see churn
+//	done ...                                     see churn and clean
 //	error TEXT                                   something was not as promised, or the disk is gone
 //
 // When it has been told that its disk is gone, nothing may be acknowledged as synced any more.
@@ -34,6 +34,7 @@ type cutChild struct {
 	eng   *stream.Engine
 	// numbers are what each worker has sent to each partition in this round.
 	numbers map[string]*[cutPartitions]int64
+	cleaned [3]int64 // what was sent to each of cutCleaned
 	out     struct {
 		sync.Mutex
 		w io.Writer
@@ -114,6 +115,9 @@ func openCut(dir string, r *rand.Rand, events stream.Events) (*stream.Engine, er
 		SyncInterval: []time.Duration{0, 2 * time.Millisecond}[r.IntN(2)],
 		SyncBytes:    []int64{0, 16 << 10}[r.IntN(2)],
 		Events:       events,
+		// The cleaner is always at work.
+		CleanInterval: time.Millisecond,
+		CleanRate:     -1,
 	})
 }
 
@@ -121,9 +125,14 @@ func openCut(dir string, r *rand.Rand, events stream.Events) (*stream.Engine, er
 func (c *cutChild) phase(r *rand.Rand) error {
 	ctx := context.Background()
 	if c.eng == nil {
-		eng, err := openCut(c.dir, r, stream.Events{OffsetClamped: func(_ string, tp stream.TopicPartition, from, to int64) {
-			c.line("error E3: the offset of %v was clamped from %d to %d", tp, from, to)
-		}})
+		eng, err := openCut(c.dir, r, stream.Events{
+			OffsetClamped: func(_ string, tp stream.TopicPartition, from, to int64) {
+				c.line("error E3: the offset of %v was clamped from %d to %d", tp, from, to)
+			},
+			Corrupt:   func(err *stream.CorruptError) { c.line("error A2: %v", err) },
+			Expired:   func(stream.TopicPartition, int, int64, int64) { c.line("done clean passed retention") },
+			Compacted: func(stream.TopicPartition, int64, int64, int64, int64) { c.line("done clean passed compaction") },
+		})
 		if err != nil {
 			return fmt.Errorf("A2: open: %w", err)
 		}
@@ -133,6 +142,9 @@ func (c *cutChild) phase(r *rand.Rand) error {
 			if err != nil && !errors.Is(err, stream.ErrTopicExists) {
 				return fmt.Errorf("A10: create topic: %w", err)
 			}
+		}
+		if err := c.openClean(ctx); err != nil {
+			return err
 		}
 		ends, err := eng.Admin().EndOffsets(ctx, cutTPs()...)
 		if err != nil {
@@ -171,6 +183,7 @@ func (c *cutChild) phase(r *rand.Rand) error {
 		},
 		c.consume,
 		c.churn,
+		c.clean,
 	}
 	errs := make([]error, len(workers))
 	var wg sync.WaitGroup

@@ -43,13 +43,17 @@ func (m *Mount) Cut(kind CutKind) error {
 }
 
 // writeBack writes random pages to the device of those files that are being written, as the kernel may do at any time and in
-// any order: the newest log of each directory and what belongs to it. It returns how many ranges it has written. Files may
+// any order: the newest log of each directory and what belongs to it, and what compaction writes. It returns how many ranges it has written. Files may
 // come and go meanwhile.
 func (m *Mount) writeBack(r *rand.Rand) (ranges int, err error) {
 	newest := map[string]string{} // by directory: WalkDir goes in the order of names
+	var names []string
 	err = filepath.WalkDir(m.Dir, func(name string, d fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(name, ".log") {
 			newest[filepath.Dir(name)] = name
+		}
+		if err == nil && (strings.HasSuffix(name, ".swap") || strings.HasSuffix(name, ".cleaned")) {
+			names = append(names, name)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil
@@ -64,12 +68,13 @@ func (m *Mount) writeBack(r *rand.Rand) (ranges int, err error) {
 		if err != nil {
 			return ranges, err
 		}
-		for _, name := range files {
-			n, err := writeBackFile(r, name)
-			ranges += n
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return ranges, err
-			}
+		names = append(names, files...)
+	}
+	for _, name := range names {
+		n, err := writeBackFile(r, name)
+		ranges += n
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return ranges, err
 		}
 	}
 	return ranges, nil

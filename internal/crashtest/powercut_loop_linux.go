@@ -38,6 +38,7 @@ type PowerCutStats struct {
 	Ranges                 int // of files, written back before a cut
 	Acked, Synced, Commits int
 	Topics                 int // made, beside those that stay
+	Passes, Trims          int // of retention and compaction, and deletions of records
 	Lost                   int // acknowledged as written, and gone
 	Tails                  int // partitions where recovery met something behind the end
 	Records                int // read and compared

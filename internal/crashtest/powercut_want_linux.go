@@ -42,10 +42,11 @@ type cutWant struct {
 	parts [cutPartitions]cutPart
 
 	topics map[string]cutTopic // that come and go
+	clean  []cleanPart         // of cutCleaned
 }
 
 func newCutWant(stats *PowerCutStats) *cutWant {
-	w := &cutWant{stats: stats, topics: map[string]cutTopic{}}
+	w := &cutWant{stats: stats, topics: map[string]cutTopic{}, clean: newCleanParts()}
 	for i := range w.parts {
 		w.parts[i].acked = map[int64]cutAck{}
 		w.parts[i].last = map[string]killID{}
@@ -105,7 +106,14 @@ func (w *cutWant) heardDone(text string) error {
 				p.durable = max(p.durable, p.end)
 			}
 		}
+		if what == "closed" {
+			for i := range w.clean {
+				w.clean[i].durable = w.clean[i].end
+			}
+		}
 		return nil
+	case "clean":
+		return w.heardClean(list)
 	case "topics":
 		parts := map[string]int{}
 		for _, f := range strings.Fields(list) {
@@ -120,7 +128,7 @@ func (w *cutWant) heardDone(text string) error {
 // relaxes says whether a line makes less certain what must be there. Such a line counts also when the power is failing.
 func relaxes(k killLine) bool {
 	what, _, _ := strings.Cut(k.text, " ")
-	return k.kind == "done" && (what == "closing" || what == "making" || what == "deleting")
+	return k.kind == "done" && (what == "closing" || what == "making" || what == "deleting" || strings.HasPrefix(k.text, "clean trimming "))
 }
 
 // opened takes down where the log of a partition ends when the engine has been opened. What is left of it has survived a
@@ -207,6 +215,9 @@ func (w *cutWant) check(dir string, r *rand.Rand, full bool) (err error) {
 	}
 	defer func() { err = errors.Join(err, c.Close(ctx)) }()
 	if err := w.checkTopics(ctx, eng, c, infos); err != nil {
+		return err
+	}
+	if err := w.checkClean(ctx, eng, c); err != nil {
 		return err
 	}
 	for i := range int32(cutPartitions) {

@@ -150,7 +150,8 @@ func (f told) Remove(name string) error {
 
 // viewDirs makes directories below home as engines leave them, by how they have ended: "closed"; "killed"; and killed while compaction swaps files: "written" with a .cleaned file,
 // "swapping" with a .swap file beside its sources, "swapped" with the sources gone, "short" like "swapping" with a .swap file that somebody has cut at the end of its first batch.
-func viewDirs(t *testing.T, home string) map[string]string {
+// more puts more into all of them.
+func viewDirs(t *testing.T, home string, more ...func(*testing.T, *stream.Engine)) map[string]string {
 	t.Helper()
 	live := filepath.Join(home, "closed")
 	dirs := map[string]string{"closed": live}
@@ -187,6 +188,9 @@ func viewDirs(t *testing.T, home string) map[string]string {
 		Events: stream.Events{Compacted: func(stream.TopicPartition, int64, int64, int64, int64) { compacted <- struct{}{} }},
 	})
 	fillForViews(t, eng)
+	for _, fill := range more {
+		fill(t, eng)
+	}
 	leave("killed", live)
 	compactForViews(t, eng, compacted)
 	if err := eng.Close(); err != nil {

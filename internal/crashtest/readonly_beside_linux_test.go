@@ -44,6 +44,9 @@ func TestReadOnlyBesideAWriter(t *testing.T) {
 	b := &beside{t: t, dir: args[0], eng: eng}
 	for name, c := range besideTopics {
 		createTopic(t, eng, name, c)
+		if err := b.first(ctx, name); err != nil {
+			t.Fatal(err)
+		}
 	}
 	start := startSeed(t)
 	var writers, readers sync.WaitGroup
@@ -114,6 +117,21 @@ func besideLife(r *stream.Record) (life int64, err error) {
 	return life, nil
 }
 
+// first appends the first records, so that there is something to look at.
+func (b *beside) first(ctx context.Context, topic string) error {
+	p, err := b.eng.NewProducer(ctx, stream.ProducerConfig{Acks: stream.AcksWritten, Partitioner: stream.ManualPartitioner()})
+	if err != nil {
+		return err
+	}
+	for i := range int32(besideTopics[topic].Partitions) {
+		_, err := p.ProduceSync(ctx, &stream.Record{Topic: topic, Partition: i, Key: besideKey(0), Value: besideValue(part(topic, i), 0, 0)})
+		if err != nil {
+			return err
+		}
+	}
+	return p.Close(ctx)
+}
+
 // write appends to a partition, and does to its topic what is to be done to it. Offset and life are counted here.
 func (b *beside) write(ctx context.Context, topic string, partition int32) {
 	p, err := b.eng.NewProducer(ctx, stream.ProducerConfig{Acks: stream.AcksWritten, Partitioner: stream.ManualPartitioner()})
@@ -121,7 +139,7 @@ func (b *beside) write(ctx context.Context, topic string, partition int32) {
 		b.t.Error(err)
 		return
 	}
-	life, offset := int64(0), int64(0)
+	life, offset := int64(0), int64(1) // see first
 	tp := part(topic, partition)
 	again := time.NewTicker(300 * time.Microsecond)
 	defer again.Stop()
@@ -202,7 +220,10 @@ func (b *beside) readFor(ctx context.Context, eng *stream.Engine, borrow bool) {
 		b.t.Errorf("F5: assign: %v", err)
 		return
 	}
-	if err := c.SeekToStart(); err != nil {
+	if err := c.SeekToStart(); errors.Is(err, stream.ErrUnknownTopic) {
+		b.ended("topic gone at once")
+		return
+	} else if err != nil {
 		b.t.Errorf("F5: seek: %v", err)
 		return
 	}
