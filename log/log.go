@@ -151,7 +151,7 @@ type Log struct {
 		closed    bool
 		marked    bool // dirty mark is set and the directory exists
 		producers producers
-		opened    int64 // log end offset when the log was opened
+		opened    int64     // log end offset when the log was opened
 		recent    *producer // of the last append: most follow one of their own
 		snapshot  int64     // position in the active segment at which a producer snapshot was last taken
 		extra     int64     // offset of the newest snapshot that is not at a segment's base, -1 if none: replaced by the next

@@ -163,7 +163,7 @@ func (l *Log) forgettable(now int64) map[*producer]int64 {
 			if now-p.last().timestamp > ProducerExpiry.Milliseconds() {
 				old[p] = last
 			}
-		case p.seen != last:
+		case p.since.IsZero() || p.seen != last:
 			p.seen, p.since = last, time.Now()
 		case time.Since(p.since) > ProducerExpiry:
 			old[p] = last

@@ -193,6 +193,7 @@ func TestSkipCorruptResumesConsumers(t *testing.T) {
 				ranged = append(ranged, string(s.r.Value))
 			}
 			check(t, eng.SkipCorrupt(ctx, a, 33, 34))
+			eq(t, "paused", len(polls.Paused()), 0)
 			ranged = nil
 			for len(ranged) < 26 {
 				s := <-steps
@@ -204,7 +205,6 @@ func TestSkipCorruptResumesConsumers(t *testing.T) {
 			for range steps {
 			}
 
-			eq(t, "paused", len(polls.Paused()), 0)
 			mine = nil
 			for range 100 {
 				mine = append(mine, values(must(polls.Poll(ctx, 7))(t))...)
@@ -258,6 +258,10 @@ func TestLostEnd(t *testing.T) {
 			must(named.ProduceSync(ctx, &stream.Record{Topic: "a", Partition: 1, Sequence: 3}))(t)
 			w.close()
 			damage(w, a)
+			bytes := map[string]string{}
+			for _, f := range w.files(a, ".log") {
+				bytes[f] = string(must(os.ReadFile(f))(t))
+			}
 			eng = w.open()
 			_, err := eng.Admin().EndOffsets(ctx, a)
 			lost := w.corrupt(err)
@@ -291,6 +295,12 @@ func TestLostEnd(t *testing.T) {
 			w.corrupt(failed)
 			eq(t, "the other partition", other, append(numbers(0, 10), ""))
 			must(p.ProduceSync(ctx, &stream.Record{Topic: "a", Partition: 1}))(t)
+
+			for _, f := range w.files(a, ".log") {
+				if b := string(must(os.ReadFile(f))(t)); b != bytes[f] {
+					t.Errorf("%s had %d bytes, and has %d", f, len(bytes[f]), len(b))
+				}
+			}
 
 			// Not all of it: it stays as it is.
 			if err := eng.SkipCorrupt(ctx, a, kept, 104); kept < 104 {

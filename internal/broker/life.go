@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	rlog "github.com/runnelmq/runnel/log"
 
@@ -25,7 +24,7 @@ type Life struct {
 	// begins says where this life and those before it began, since the engine was opened.
 	begins []begin
 	looked atomic.Int64 // when refresh last was there, in ns
-	forgot time.Time    // when forget last was
+	forgot atomic.Int64 // when forget last was, in ms of the wall clock
 }
 
 // begin is where a life began: its leader epoch, and the log end offset then.

@@ -100,13 +100,13 @@ func (p *Partition) opened() (*Life, error) {
 // forgetEvery is the time between two looks for producers that are long gone.
 const forgetEvery = time.Hour
 
-// forget drops what the log knows of producers that are long gone, if nobody has for a while. One call at a time.
+// forget drops what the log knows of producers that are long gone, if nobody has for a while.
 func (p *Partition) forget(f *Life) {
-	if time.Since(f.forgot) < forgetEvery {
+	now := p.b.clock.millis()
+	if last := f.forgot.Load(); now-last < forgetEvery.Milliseconds() || !f.forgot.CompareAndSwap(last, now) {
 		return
 	}
-	f.forgot = time.Now()
-	if err := f.l.Forget(p.b.clock.millis(), p.settleNames); err != nil {
+	if err := f.l.Forget(now, p.settleNames); err != nil {
 		p.b.o.Logger.Warn("producers that are long gone are kept", "partition", p.tp, "error", err)
 	}
 }
