@@ -281,7 +281,7 @@ func (l *Log) swap(group []*segment, t *segment, ready func() error) error {
 	if err := finishSwap(fsys, dir, bases); err != nil {
 		return l.fail(err)
 	}
-	_ = t.writeIndexes(fsys, false) // hints: without the files the next Open makes them
+	_ = t.writeIndexes(fsys, true) // hints: without the files the next Open makes them
 	t.seal(t.next)
 	l.mu.Lock()
 	l.segments.Store(l.segments.Load().swapped(group, t))

@@ -3,6 +3,7 @@ package rlog
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 
 	"github.com/runnelmq/runnel/internal/batch"
@@ -109,6 +110,9 @@ func (c *Cursor) Next(limit int64) (batch.Batch, error) {
 	}
 	if err != nil {
 		c.leave()
+		if c.l.o.ReadOnly && errors.Is(c.l.Refresh(), kafka.ErrUnknownTopic) {
+			return nil, fmt.Errorf("%s: %w", c.l.o.TopicPartition, kafka.ErrUnknownTopic)
+		}
 		if c.next < c.l.start.Load() { // it has moved under the reader, and what was wanted is gone
 			return nil, c.outOfRange(c.l.end.Load())
 		}
@@ -125,17 +129,24 @@ func (c *Cursor) goesOn(err error) bool {
 		return !c.l.closing.Load()
 	}
 	var d *kafka.CorruptError
-	if l := c.l; l.o.ReadOnly && (errors.As(err, &d) || errors.Is(err, fs.ErrNotExist)) {
-		// Somebody else may have taken the segment away.
-		if r := l.segments.Load(); l.Refresh() == nil && !r.same(l.segments.Load()) {
-			return true
-		}
+	if c.l.o.ReadOnly && (errors.As(err, &d) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, fs.ErrNotExist)) && c.overtaken() {
+		return true
 	}
 	if !errors.As(err, &d) || !c.l.Skipped(max(d.From, c.next), d.To) || d.To <= c.next {
 		return false
 	}
 	c.next = d.To
 	return true
+}
+
+// overtaken reports whether somebody else has taken the segment away that the cursor stands in, or others, of a log that is read only.
+func (c *Cursor) overtaken() bool {
+	before := c.l.segments.Load()
+	if c.l.Refresh() != nil {
+		return false
+	}
+	now := c.l.segments.Load()
+	return !before.same(now) || c.s != nil && !now.has(c.s)
 }
 
 // Unreadable says that the records of the batch that Next has returned last cannot be read, though its checksum is right; nil if that has been given up (Skip).

@@ -21,7 +21,7 @@ const (
 	DefaultSegmentAge   = 7 * 24 * time.Hour // segment.ms
 	snapshotEvery       = 64 << 20           // bytes of log between producer snapshots inside a segment
 
-	// MaxPlain is the greatest size of a batch's records, decompressed: larger ones cannot be read, so they are not appended.
+	// MaxPlain is the greatest size to which the records of a compressed batch may be decompressed: larger ones cannot be read.
 	MaxPlain = 256 << 20
 )
 

@@ -1,11 +1,13 @@
 package rlog
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
 	"slices"
 
+	"github.com/runnelmq/runnel/internal/kafka"
 	"github.com/runnelmq/runnel/internal/vfs"
 )
 
@@ -15,14 +17,31 @@ import (
 // UnknownStart is Options.LogStart of a log that is read only, if nobody knows it.
 const UnknownStart = -1
 
-// Refresh takes what somebody else has done to the log since it was opened, or last refreshed. Records that are gone are kafka.ErrOffsetOutOfRange from now on. For a log that is read only.
+// refreshTries is how often a directory is looked at that changes meanwhile.
+const refreshTries = 10
+
+// Refresh takes what somebody else has done to the log since it was opened, or last refreshed. Records that are gone are kafka.ErrOffsetOutOfRange from now on; if all of the log is
+// gone, Refresh is kafka.ErrUnknownTopic. For a log that is read only.
 func (l *Log) Refresh() error {
 	l.shape.Lock()
 	defer l.shape.Unlock()
 	if l.closing.Load() {
 		return l.closedErr()
 	}
+	var err error
+	for range refreshTries {
+		if err = l.lookAgain(); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return err
+}
+
+func (l *Log) lookAgain() error {
 	c, err := l.list()
+	if errors.Is(err, ErrStray) || err == nil && len(c.bases) == 0 && l.end.Load() > 0 {
+		return fmt.Errorf("%s: %w: it was deleted", l.o.TopicPartition, kafka.ErrUnknownTopic)
+	}
 	if err != nil {
 		return err
 	}
@@ -38,41 +57,20 @@ func (l *Log) loadReadOnly(c contents) error {
 		}
 		return nil
 	}
-	r := newRow()
-	for i, base := range c.bases {
-		s, err := l.readOnlySegment(old, base, slices.Contains(c.swapped, base))
-		if err != nil {
-			return err
-		}
-		last := i+1 == len(c.bases)
-		switch {
-		case s.sealedSize.Load() >= 0 && !last:
-			s.next = c.bases[i+1]
-		case last:
-			if err := l.follow(s); err != nil {
-				return err
+	r, err := l.readOnlyRow(old, c)
+	if err == nil && r.active.at < l.o.RecoveryPoint {
+		err = l.lost(r.active, r.active.at, r.active.written.Load())
+	}
+	if err != nil {
+		r.tree.Ascend(func(s *segment) bool {
+			if !old.has(s) {
+				s.drop()
 			}
-		default:
-			if s.indexes.Load() != nil { // it was the last one
-				if err := l.follow(s); err != nil {
-					return err
-				}
-				s.closeTimes()
-			} else {
-				info, err := l.o.FS.Stat(s.name(suffixLog))
-				if err != nil {
-					return err
-				}
-				s.written.Store(info.Size)
-			}
-			s.seal(c.bases[i+1])
-		}
-		r = r.with(s)
+			return true
+		})
+		return err
 	}
 	end := r.active.at
-	if end < l.o.RecoveryPoint {
-		return l.lost(r.active, end, r.active.written.Load())
-	}
 	l.start.Store(max(l.start.Load(), l.o.LogStart, 0))
 	if l.o.LogStart == UnknownStart || l.start.Load() < c.bases[0] && old.active != nil {
 		l.start.Store(max(l.start.Load(), c.bases[0]))
@@ -92,15 +90,50 @@ func (l *Log) loadReadOnly(c contents) error {
 	return nil
 }
 
+// readOnlyRow makes the row; with an error, as far as it came.
+func (l *Log) readOnlyRow(old *row, c contents) (*row, error) {
+	r := newRow()
+	for i, base := range c.bases {
+		next, last := int64(-1), i+1 == len(c.bases)
+		if !last {
+			next = c.bases[i+1]
+		}
+		s, err := l.readOnlySegment(old, base, next, slices.Contains(c.swapped, base))
+		if err != nil {
+			return r, err
+		}
+		r = r.with(s)
+		if s.sealedSize.Load() >= 0 {
+			continue
+		}
+		if last || s.indexes.Load() != nil { // it is the last one, or was it
+			if err := l.follow(s); err != nil {
+				return r, err
+			}
+		} else {
+			info, err := l.o.FS.Stat(s.name(suffixLog))
+			if err != nil {
+				return r, err
+			}
+			s.written.Store(info.Size)
+		}
+		if !last {
+			s.closeTimes()
+			s.seal(next)
+		}
+	}
+	return r, nil
+}
+
 // readOnlySegment is the segment of the row with this base if its file is still the same, or a new one.
-func (l *Log) readOnlySegment(old *row, base int64, swapped bool) (*segment, error) {
+func (l *Log) readOnlySegment(old *row, base, next int64, swapped bool) (*segment, error) {
 	s, ok := old.tree.Get(&segment{base: base})
 	if ok && s.swapped == swapped {
 		info, err := l.o.FS.Stat(s.name(suffixLog))
 		if err != nil {
 			return nil, err
 		}
-		if size := s.sealedSize.Load(); size < 0 || size == info.Size {
+		if size := s.sealedSize.Load(); size < 0 || size == info.Size && s.next == next {
 			return s, nil
 		}
 	}

@@ -36,15 +36,18 @@ func Open(o Options) (*Log, error) {
 	l.setSkips(slices.Clone(o.Skips))
 	l.flush.running = make(chan struct{}, 1)
 	l.segments.Store(newRow())
+	if o.ReadOnly {
+		if err := l.Refresh(); err != nil {
+			l.Abandon()
+			return nil, fmt.Errorf("open %s: %w", o.TopicPartition, err)
+		}
+		return l, nil
+	}
 	files, err := l.list()
 	if err != nil {
 		return nil, err
 	}
-	load := l.load
-	if o.ReadOnly {
-		load = l.loadReadOnly
-	}
-	err = load(files)
+	err = l.load(files)
 	if l.opening != nil {
 		l.opening.release()
 		l.opening = nil

@@ -231,7 +231,7 @@ func (l *Log) rollNow(s *segment) error {
 
 // allGone reports whether nothing that the active segment holds is to be kept.
 func (l *Log) allGone(s *segment, r Retention) bool {
-	if l.start.Load() == l.end.Load() {
+	if l.start.Load() == l.end.Load() && s.written.Load() >= reserveMin { // for less it would not be worth a new file
 		return true
 	}
 	if r.Age < 0 {

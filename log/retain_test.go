@@ -337,7 +337,7 @@ func (m *retainModel) retain(r Retention) (held int) {
 			first = a.seen
 		}
 		old := r.Age >= 0 && r.Now-a.time(r.Now)-r.Doubt.Milliseconds() > r.Age.Milliseconds()
-		if r.Now-first-r.Doubt.Milliseconds() > m.age || old || m.start == a.next {
+		if r.Now-first-r.Doubt.Milliseconds() > m.age || old || m.start == a.next && a.size >= reserveMin {
 			m.segs = append(m.segs, retainSegment{base: a.next, next: a.next, first: -1, most: -1})
 		}
 	}

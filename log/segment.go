@@ -47,8 +47,8 @@ type segment struct {
 	maxTime   index.TimeEntry
 	swapped   bool                         // its file is still called .swap: of a log that is read only
 	at        int64                        // offset that is due at written, as far as the last segment of a log that is read only has been read
-	reported  bool                         // so has it been that compaction cannot read it
 	damaged   bool                         // compaction has found it so; guarded by Log.cleaning
+	reported  bool                         // compaction has said that it cannot read it; guarded by Log.cleaning
 	seen      int64                        // when Retain first saw it active, in ms; 0: never
 	saved     struct{ offsets, times int } // entries in the index files
 }

@@ -144,8 +144,13 @@ func (w *walker) guardedResync(pos, least, most int64) (at, base int64, err erro
 func (v *verifier) indexes(s *segment, f vfs.File) {
 	v.l.shape.Lock()
 	defer v.l.shape.Unlock()
-	if !v.l.segments.Load().has(s) {
-		return // the files are those of another segment by now
+	if !v.l.segments.Load().has(s) || s.swapped {
+		return // the files are those of another segment
+	}
+	for _, suffix := range []string{suffixIndex, suffixTimeIndex} {
+		if _, err := v.l.o.FS.Stat(s.name(suffix)); errors.Is(err, fs.ErrNotExist) {
+			return // it is made when it is needed
+		}
 	}
 	offsets, oerr := readOffsets(v.l.o.FS, s)
 	times, terr := readTimes(v.l.o.FS, s)

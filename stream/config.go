@@ -42,7 +42,7 @@ type Options struct {
 	// CleanRate bounds the bytes a second that compaction reads and writes, so that it leaves the disk to others; 0: 32 MiB; negative: no bound
 	// (log.cleaner.io.max.bytes.per.second).
 	CleanRate int64
-	// CleanMemory bounds the memory in bytes in which compaction remembers keys, 24 bytes each; where it has no room it makes several passes. 0: 16 MiB
+	// CleanMemory bounds the memory in bytes in which compaction remembers keys, 24 bytes each, beside a quarter of it for offsets; where it has no room it makes several passes. 0: 16 MiB
 	// (log.cleaner.dedupe.buffer.size).
 	CleanMemory int64
 	// CloseTimeout is how long Close waits for producers to flush; 0: 30 s.
@@ -82,7 +82,7 @@ type Events struct {
 	ClockJumped func(by time.Duration)
 }
 
-// Validate reports all faults at once; they match ErrInvalidConfig or ErrUnsupported.
+// Validate reports all faults at once; they match ErrInvalidConfig.
 func (o *Options) Validate() error {
 	var errs []error
 	if o.ReadOnly && o.AutoCreate != nil {
@@ -134,7 +134,7 @@ type TopicConfig struct {
 	Config map[string]string
 }
 
-// Validate reports all faults at once; they match ErrInvalidConfig, ErrInvalidPartitions or ErrUnsupported.
+// Validate reports all faults at once; they match ErrInvalidConfig or ErrInvalidPartitions.
 func (c *TopicConfig) Validate() error {
 	var errs []error
 	if c.Partitions < 0 || c.Partitions > broker.MaxPartitions {

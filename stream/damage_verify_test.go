@@ -203,7 +203,7 @@ func TestVerifyReportsDamagedMetadata(t *testing.T) {
 			small(t, eng, "a", 2)
 			w.write(tp("a", 0), 0, 100)
 			w.close()
-			eng = w.open()
+			w.open()
 			w.write(tp("a", 1), 0, 100)
 			w.close()
 			damage := func() {

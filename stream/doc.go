@@ -18,7 +18,14 @@
 //
 // A Record given to a producer is the caller's again when the call returns. Records from a consumer belong to the caller
 // for ever; they share memory with their neighbours (at most 64 KiB, or one record), so clone what you keep for long. With
-// ConsumerConfig.Borrow they alias the log instead and are valid until the next poll or Close.
+// ConsumerConfig.Borrow they alias the log instead and are valid until the next poll, or Close of the consumer
+// or the engine.
+//
+// # Old records
+//
+// Nothing is deleted unasked. TopicConfig says what goes: by age, by size, or, where only the last value of each key is of interest, by compaction; Admin.DeleteRecords
+// removes what has been worked off. Offsets never change. Damage is reported and never passed over in silence, unless Engine.SkipCorrupt gives it up; Engine.Verify
+// looks for it. Options.ReadOnly looks at a directory without touching it.
 //
 // # Concurrency
 //

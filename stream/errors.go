@@ -74,8 +74,8 @@ var (
 // CorruptError says which offsets of a partition cannot be read, and where their bytes lie. It matches ErrCorrupt.
 type CorruptError = kafka.CorruptError
 
-// PartitionError is what Poll returns when one partition cannot be read. The position has not moved; the partition is paused until Seek or
-// Resume, and the others go on. Unwrap gives the reason.
+// PartitionError is what Poll returns when one partition cannot be read. The position has not moved; the partition is paused until Seek,
+// Resume or, if it is damaged, Engine.SkipCorrupt, and the others go on. Unwrap gives the reason.
 type PartitionError struct {
 	TopicPartition
 	Offset int64 // the consumer's position

@@ -89,6 +89,7 @@ func (p *Partition) DeleteRecords(ctx context.Context, offset int64) error {
 	}
 	defer p.b.leave()
 	err = f.explain(f.l.TrimTo(ctx, offset))
+	p.clean.trimmed.Store(true)
 	p.clean.pending.Store(true)
 	p.b.clean.now()
 	return kafka.Storage(err)

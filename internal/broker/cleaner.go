@@ -41,6 +41,7 @@ type cleaner struct {
 type cleaning struct {
 	pending atomic.Bool // something has changed since retention looked
 	rolled  atomic.Bool // and since compaction looked
+	trimmed atomic.Bool // its log start is not 0: segments before it are to go, whatever the policy
 	due     int64       // in ms: nothing to do before if nothing changes
 	slow    time.Time   // when segments were last removed that only a clock in doubt calls too old, or it was first in doubt
 }
@@ -81,7 +82,7 @@ func (c *cleaner) now() {
 
 // rolled hears that a segment of p has been sealed. It is called with the log locked.
 func (c *cleaner) rolled(p *Partition) {
-	if cfg := p.t.config.Load(); cfg.Expires() || cfg.Compact {
+	if cfg := p.t.config.Load(); cfg.Expires() || cfg.Compact || p.clean.trimmed.Load() {
 		p.clean.changed()
 		c.now()
 	}
@@ -108,20 +109,20 @@ func (c *cleaner) look() bool {
 	return expires || compacts
 }
 
-// each calls fn with the partitions of topics that have a policy, until the cleaner is stopped.
+// each calls fn with the partitions of topics that have a policy, until the cleaner is stopped. It reports whether there are such topics.
 func (c *cleaner) each(policy func(cfg *topicConfig) bool, fn func(p *Partition, cfg *topicConfig)) (any bool) {
 	for _, t := range c.b.list() {
 		cfg := t.config.Load()
-		if !policy(cfg) {
-			continue
-		}
+		has := policy(cfg)
+		any = any || has
 		for _, p := range t.Partitions() {
 			if c.ctx.Err() != nil {
 				return true
 			}
-			fn(p, cfg)
+			if has || p.clean.trimmed.Load() {
+				fn(p, cfg)
+			}
 		}
-		any = true
 	}
 	return any
 }

@@ -26,6 +26,9 @@ func (c *cleaner) compact() bool {
 	var work []soiled
 	now := c.b.clock.millis()
 	any := c.each(func(cfg *topicConfig) bool { return cfg.Compact }, func(p *Partition, cfg *topicConfig) {
+		if !cfg.Compact {
+			return
+		}
 		timed := cfg.MinLag > 0 || cfg.MaxLag < forever
 		if !p.clean.rolled.Swap(false) && !timed {
 			return

@@ -115,6 +115,9 @@ func (p *Partition) forget(f *Life) {
 func (p *Partition) begin(f *Life) {
 	p.life.Store(f)
 	f.l.Configure(p.t.config.Load().Settings) // they may have changed since it was opened
+	if f.l.StartOffset() > 0 {
+		p.clean.trimmed.Store(true)
+	}
 	p.clean.changed()
 }
 
