@@ -1,7 +1,6 @@
 package meta
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -346,8 +345,3 @@ func getInt64(key string, v []byte) (int64, error) {
 }
 
 func putInt64(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
-
-// Verify reads every key; what is damaged on the way matches kafka.ErrCorrupt.
-func (s *Store) Verify(ctx context.Context) error {
-	return s.scan(nil, func(_, _ []byte) error { return ctx.Err() })
-}
