@@ -179,6 +179,22 @@ func guardedConfirm(f vfs.File, e index.OffsetEntry, limit int64) (err error) {
 	return err
 }
 
+// named returns the batch that entry i names, if that is the one that holds offset: the commonest of all, where batches are as large as the interval between entries. Its reader checks it.
+func named(x *indexes, w *walker, i int, offset int64) (pos, due int64, ok bool) {
+	if i >= x.offsets.Len() {
+		return 0, 0, false
+	}
+	e := x.offsets.At(i)
+	if int64(e.Pos) >= w.limit {
+		return 0, 0, false
+	}
+	h, _, err := w.header(int64(e.Pos))
+	if err != nil || !index.Confirms(h, e) || h.BaseOffset() > offset {
+		return 0, 0, false
+	}
+	return int64(e.Pos), h.BaseOffset(), true
+}
+
 // position returns where reading has to begin for offset: the start of a batch at or before the one that holds it, and the
 // offset that is due there (-1: not known). The caller holds a reference and has armed the goroutine.
 func (l *Log) position(s *segment, w *walker, offset int64) (pos, due int64, err error) {
@@ -188,6 +204,12 @@ func (l *Log) position(s *segment, w *walker, offset int64) (pos, due int64, err
 	}
 	for {
 		i, ok := x.offsets.Lookup(offset)
+		if !ok {
+			i = -1
+		}
+		if pos, due, ok := named(x, w, i+1, offset); ok {
+			return pos, due, nil
+		}
 		// Entries of batches that are being published at this moment lie behind the limit.
 		for ok && int64(x.offsets.At(i).Pos) >= w.limit {
 			i--
