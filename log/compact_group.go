@@ -277,6 +277,7 @@ func (l *Log) swap(group []*segment, t *segment, ready func() error) error {
 	bases := make([]int64, len(group))
 	for i, s := range group {
 		bases[i] = s.base
+		s.disown()
 	}
 	if err := finishSwap(fsys, dir, bases); err != nil {
 		return l.fail(err)

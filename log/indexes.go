@@ -83,7 +83,10 @@ func (l *Log) rebuild(s *segment, f vfs.File, reason error) (*indexes, error) {
 	if sealed {
 		t.closeTimes()
 	}
-	if !l.closing.Load() && !s.mu.retired && !l.o.ReadOnly {
+	if s.mu.disowned {
+		return x, nil // the files that were missed or did not fit were not its own
+	}
+	if !l.closing.Load() && !l.o.ReadOnly {
 		if err := t.writeIndexes(l.o.FS, false); err != nil {
 			// Hints: without the files the next Open does this again.
 			reason = errors.Join(reason, err)

@@ -194,8 +194,10 @@ func (l *Log) failSync(err error) error {
 	return l.fail(err)
 }
 
-// Settle waits for the append and for the sync that may be under way in a log that has failed: none begins behind them.
+// Settle waits for the append, the sync and the change of segments that may be under way in a log that has failed: none begins behind them.
 func (l *Log) Settle() {
+	l.shape.Lock()
+	defer l.shape.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.flush.running <- struct{}{}

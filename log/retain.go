@@ -2,6 +2,7 @@ package rlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -40,8 +41,9 @@ func (l *Log) Retain(r Retention) (Removed, error) {
 	if err := l.usable(); err != nil {
 		return Removed{}, err
 	}
-	if err := l.rollIdle(r); err != nil {
-		return Removed{}, err
+	rerr := l.rollIdle(r) // of a full disk, for one: what is sealed can go all the same
+	if l.segments.Load().active == nil {
+		return Removed{Next: math.MaxInt64}, rerr
 	}
 	sealed := l.segments.Load().sealed()
 	n, held := l.expired(sealed, r)
@@ -53,7 +55,7 @@ func (l *Log) Retain(r Retention) (Removed, error) {
 		err = l.sweep()
 	}
 	gone.Held, gone.Next = held, l.nextDue(r)
-	return gone, l.pressed(err)
+	return gone, l.pressed(errors.Join(err, rerr))
 }
 
 // nextDue is when there is something to do again.
@@ -266,6 +268,9 @@ func (l *Log) removeUpTo(start int64) (Removed, error) {
 		l.segments.Store(l.segments.Load().without(old))
 		l.mu.unswept = true
 		l.mu.Unlock()
+		for _, s := range old {
+			s.disown()
+		}
 	}
 	err := l.sweep()
 	for _, s := range old {

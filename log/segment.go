@@ -35,7 +35,8 @@ type segment struct {
 	used atomic.Bool // since Files last came by
 	mu   struct {
 		sync.Mutex      // opening and loading
-		retired    bool // no longer in the row: its names belong to others
+		disowned   bool // its names belong to others, or to nobody
+		dropped    bool // the log has given up its reference: those that there are, are of readers
 	}
 	file atomic.Pointer[vfs.File]
 
@@ -116,11 +117,16 @@ func (s *segment) end(end int64) int64 {
 	return end
 }
 
+// disown says that the segment's files are about to be removed or replaced: nothing is written by their names any more.
+func (s *segment) disown() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.disowned = true
+}
+
 // retire lets go of a segment that has been taken out of the row. Its readers keep it.
 func (s *segment) retire() {
-	s.mu.Lock()
-	s.mu.retired = true
-	s.mu.Unlock()
+	s.disown()
 	if f := s.file.Load(); f != nil && sabotage.On(sabotage.Unmap) {
 		_ = (*f).Close()
 	}
@@ -131,6 +137,7 @@ func (s *segment) retire() {
 func (s *segment) drop() {
 	s.mu.Lock() // not while closeCold works
 	defer s.mu.Unlock()
+	s.mu.dropped = true
 	s.release()
 }
 
@@ -151,7 +158,7 @@ func (s *segment) closeCold() bool {
 	}
 	defer s.mu.Unlock()
 	f := s.file.Load()
-	if f == nil || !s.refs.CompareAndSwap(1, closing) {
+	if f == nil || s.mu.dropped || !s.refs.CompareAndSwap(1, closing) {
 		return false
 	}
 	s.file.Store(nil)
@@ -184,6 +191,9 @@ func (s *segment) openFile() (f vfs.File, err error) {
 	defer s.mu.Unlock()
 	if f := s.file.Load(); f != nil {
 		return *f, nil
+	}
+	if s.mu.disowned {
+		return nil, errMoved
 	}
 	fsys, name := s.l.o.FS, s.name(suffixLog)
 	if s.sealedSize.Load() >= 0 || s.l.o.ReadOnly {

@@ -28,10 +28,15 @@ func (l *Log) Verify(ctx context.Context, report func(*kafka.CorruptError)) erro
 			n := r.after(v.due)
 			if n == nil || n.base >= v.to {
 				v.found(v.l.newSegment(v.due), v.due, v.to, 0, errMissing)
-				return nil
+				if v.told(r, nil) {
+					return nil
+				}
+				continue
 			}
 			v.found(n, v.due, n.base, 0, errors.New("the segment before this one is missing"))
-			v.due = n.base
+			if v.told(r, nil) {
+				v.due = n.base
+			}
 			continue
 		}
 		err := v.segment(s)
@@ -50,6 +55,27 @@ type verifier struct {
 	report  func(*kafka.CorruptError)
 	due, to int64
 	plain   []byte
+	pending []*kafka.CorruptError // found in one segment
+}
+
+// told reports what has been found in s, or in the row r, unless somebody has taken that away meanwhile: then it was none.
+func (v *verifier) told(r *row, s *segment) bool {
+	pending := v.pending
+	v.pending = nil
+	if len(pending) == 0 {
+		return true
+	}
+	if v.l.o.ReadOnly && v.l.Refresh() != nil {
+		return true // its end is gone, or cannot be read: so says whoever reads on
+	}
+	now := v.l.segments.Load()
+	if s != nil && !now.has(s) || s == nil && !r.same(now) {
+		return false
+	}
+	for _, d := range pending {
+		v.report(d)
+	}
+	return true
 }
 
 func (v *verifier) found(s *segment, from, to, pos int64, reason error) {
@@ -57,7 +83,7 @@ func (v *verifier) found(s *segment, from, to, pos int64, reason error) {
 }
 
 func (v *verifier) hint(file string, from, to, pos int64, reason error) {
-	v.report(&kafka.CorruptError{TopicPartition: v.l.o.TopicPartition, From: from, To: to, File: file, Pos: pos, Reason: reason})
+	v.pending = append(v.pending, &kafka.CorruptError{TopicPartition: v.l.o.TopicPartition, From: from, To: to, File: file, Pos: pos, Reason: reason})
 }
 
 func (v *verifier) segment(s *segment) error {
@@ -72,6 +98,9 @@ func (v *verifier) segment(s *segment) error {
 			return errMoved
 		}
 		v.found(s, max(v.due, s.base), end, 0, err)
+		if !v.told(nil, s) {
+			return errMoved
+		}
 		v.due = end
 		return nil
 	}
@@ -83,6 +112,9 @@ func (v *verifier) segment(s *segment) error {
 		v.indexes(s, f)
 	}
 	v.snapshot(s)
+	if !v.told(nil, s) {
+		return errMoved
+	}
 	v.due = end
 	return nil
 }

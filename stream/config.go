@@ -77,8 +77,8 @@ type Events struct {
 	Expired func(tp TopicPartition, segments int, bytes, logStart int64)
 	// Compacted: the records from one offset up to another have been compacted with what was there before; the segments that have been replaced had before bytes, and have after.
 	Compacted func(tp TopicPartition, from, to, before, after int64)
-	// ClockJumped: the wall clock is so much ahead of the time that has passed since retention last believed it. Until it has gone on like that for a day, what only the jump makes
-	// too old goes slowly: a tenth of a partition's segments in five minutes.
+	// ClockJumped: the wall clock is so much ahead of the time that has passed, or no engine was open for more than a week, which nobody can tell from that. Until the engine has run like
+	// that for a day, what only the jump makes too old goes slowly: a tenth of a partition's segments in five minutes.
 	ClockJumped func(by time.Duration)
 }
 

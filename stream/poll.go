@@ -179,7 +179,11 @@ func (c *consumer) fillOrReset(t *track, dst []Record, room *int, first bool) (n
 // await waits for records. Between registering with the partitions and waiting it looks once more: see broker.watchers.
 func (c *consumer) await(ctx context.Context, dst []Record) (int, error) {
 	deadline := time.Now().Add(c.c.MaxWait)
-	c.e.b.Wheel().Schedule(&c.timer, c.c.MaxWait)
+	look := c.c.MaxWait
+	if c.e.o.ReadOnly { // nobody says when another engine appends
+		look = min(look, lookEvery)
+	}
+	c.e.b.Wheel().Schedule(&c.timer, look)
 	defer c.e.b.Wheel().Cancel(&c.timer)
 	c.e.b.Watch(c.waiter)
 	defer c.e.b.Unwatch(c.waiter)
@@ -203,8 +207,14 @@ func (c *consumer) await(ctx context.Context, dst []Record) (int, error) {
 		if n, err := c.collect(dst); n > 0 || err != nil && !passing(err) || !time.Now().Before(deadline) {
 			return n, err
 		}
+		if look < c.c.MaxWait {
+			c.e.b.Wheel().Schedule(&c.timer, min(look, time.Until(deadline)))
+		}
 	}
 }
+
+// lookEvery is the time between two looks for what another engine has appended.
+const lookEvery = 50 * time.Millisecond
 
 // watch registers with the assigned partitions.
 func (c *consumer) watch() []*track {

@@ -84,7 +84,10 @@ func (c *cleaner) compactPartition(w soiled) {
 func (c *cleaner) report(w soiled, done rlog.Compacted) {
 	for _, err := range done.Damaged {
 		c.b.o.Logger.Error("segment is damaged and is not compacted", "partition", w.p.tp, "error", err)
-		w.f.ReadError(err)
+		var d *kafka.CorruptError
+		if !errors.As(err, &d) || !w.f.l.Skipped(d.From, d.To) {
+			w.f.ReadError(err)
+		}
 	}
 	if done.Segments == 0 {
 		return

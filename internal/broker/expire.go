@@ -12,19 +12,17 @@ import (
 // lookAgainAfter bounds the time between two looks at a partition: records may be old when they are appended.
 const lookAgainAfter = 5 * time.Minute
 
-// loadClock begins with the time at which the wall clock was last believed, in this life of the engine or an earlier one.
-func (c *cleaner) loadClock() {
+// loadClock goes on with what an earlier life of the engine has known of the wall clock.
+func (c *cleaner) loadClock(now int64) {
 	if err := c.b.enter(); err != nil {
 		return
 	}
 	defer c.b.leave()
-	wall, err := c.b.meta.Clock()
+	last, err := c.b.meta.Clock()
 	if err != nil {
 		c.b.o.Logger.Warn("retention clock", "error", err)
 	}
-	if wall != 0 {
-		c.clock = clockWatch{wall: wall, at: time.Now()}
-	}
+	c.clock.resume(last, now)
 }
 
 // expire removes old segments, and reports whether any topic has segments that grow old.
@@ -40,10 +38,10 @@ func (c *cleaner) expire() bool {
 	})
 }
 
-// inDoubt finds out by how much the clock is in doubt, reports a jump once and keeps what is believed.
+// inDoubt finds out by how much the clock is in doubt, and reports a jump once.
 func (c *cleaner) inDoubt(now int64) time.Duration {
-	if c.clock.wall == 0 {
-		c.loadClock()
+	if c.clock.at.IsZero() {
+		c.loadClock(now)
 	}
 	doubt := c.clock.doubt(now)
 	if doubt > 0 && !c.jumped {
@@ -53,8 +51,8 @@ func (c *cleaner) inDoubt(now int64) time.Duration {
 		}
 	}
 	c.jumped = doubt > 0
-	if doubt == 0 && c.b.enter() == nil {
-		if err := c.b.meta.SetClock(now); err != nil {
+	if c.b.enter() == nil {
+		if err := c.b.meta.SetClock(c.clock.Clock); err != nil {
 			c.b.o.Logger.Warn("retention clock", "error", err)
 		}
 		c.b.leave()
@@ -63,7 +61,7 @@ func (c *cleaner) inDoubt(now int64) time.Duration {
 }
 
 func (c *cleaner) expirePartition(p *Partition, cfg *topicConfig, now int64, doubt time.Duration) {
-	if !p.clean.pending.Swap(false) && now < p.clean.due {
+	if wait := p.clean.due - now; !p.clean.pending.Swap(false) && wait > 0 && wait <= lookAgainAfter.Milliseconds() { // longer, if the clock has been put back
 		return
 	}
 	f, err := p.Life()

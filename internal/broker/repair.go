@@ -24,12 +24,9 @@ func (p *Partition) SkipCorrupt(from, to int64) error {
 	if p.t.Deleted() {
 		return p.Gone()
 	}
-	if err := p.b.meta.SetSkip(p.id, meta.Range{From: from, To: to}); err != nil {
+	if err := p.skip(meta.Range{From: from, To: to}); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	p.mu.err = nil
-	p.mu.Unlock()
 	p.forgive()
 	f, err := p.opened()
 	if err != nil {
@@ -37,6 +34,16 @@ func (p *Partition) SkipCorrupt(from, to int64) error {
 	}
 	f.l.Skip(rlog.Range{From: from, To: to})
 	p.watchers.wake()
+	return nil
+}
+
+func (p *Partition) skip(r meta.Range) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.b.meta.SetSkip(p.id, r); err != nil {
+		return err
+	}
+	p.mu.err = nil
 	return nil
 }
 
@@ -75,7 +82,7 @@ func (p *Partition) verify(ctx context.Context, report func(*kafka.CorruptError)
 		return err
 	}
 	return f.explain(f.l.Verify(ctx, func(d *kafka.CorruptError) {
-		if d.From < d.To {
+		if d.From < d.To && !f.l.Skipped(d.From, d.To) {
 			p.damaged(d)
 		}
 		report(d)

@@ -3,6 +3,7 @@ package meta
 import (
 	"encoding/binary"
 	"sync"
+	"time"
 )
 
 const (
@@ -78,17 +79,33 @@ func (s *Store) MarkClean(clean map[PartitionID]int64, all bool) error {
 	return b.Commit(true)
 }
 
-// Clock is the wall clock, in ms, when SetClock was last called; 0: never.
-func (s *Store) Clock() (ms int64, err error) {
-	_, err = s.get(keyClock, func(v []byte) (err error) {
-		ms, err = getInt64("clock", v)
-		return err
-	})
-	return ms, err
+// Clock is what retention knows of the wall clock.
+type Clock struct {
+	Wall  int64         // ms, when it was last looked at; 0: never
+	Ahead time.Duration // of the time that has passed, as far as that is in doubt
+	Held  time.Duration // for how long it has been in doubt
 }
 
-// SetClock records the wall clock, not synced.
-func (s *Store) SetClock(ms int64) error { return s.set(keyClock, putInt64(ms), false) }
+// Clock returns what SetClock has recorded; zero if that is nothing.
+func (s *Store) Clock() (c Clock, err error) {
+	_, err = s.get(keyClock, func(v []byte) error {
+		if len(v) != 24 {
+			return corrupt("clock", v)
+		}
+		c = Clock{
+			int64(binary.BigEndian.Uint64(v)), time.Duration(binary.BigEndian.Uint64(v[8:])), time.Duration(binary.BigEndian.Uint64(v[16:])),
+		}
+		return nil
+	})
+	return c, err
+}
+
+// SetClock records c, not synced.
+func (s *Store) SetClock(c Clock) error {
+	v := binary.BigEndian.AppendUint64(nil, uint64(c.Wall))
+	v = binary.BigEndian.AppendUint64(v, uint64(c.Ahead))
+	return s.set(keyClock, binary.BigEndian.AppendUint64(v, uint64(c.Held)), false)
+}
 
 // idBlock is how many producer ids are claimed at a time.
 const idBlock = 1000

@@ -138,9 +138,17 @@ func (s *Store) SetCleaned(p PartitionID, offset int64) error {
 // Range is a range of offsets, To exclusive.
 type Range struct{ From, To int64 }
 
-// SetSkip records, durably, that damage within r is passed over by p's readers.
+// SetSkip records, durably, that damage within r is passed over by p's readers. One call at a time.
 func (s *Store) SetSkip(p PartitionID, r Range) error {
-	return s.set(p.key(kindSkip, string(putInt64(r.From))), putInt64(r.To), true)
+	k := p.key(kindSkip, string(putInt64(r.From)))
+	if _, err := s.get(k, func(v []byte) error {
+		to, err := getInt64("skipped range", v)
+		r.To = max(r.To, to)
+		return err
+	}); err != nil {
+		return err
+	}
+	return s.set(k, putInt64(r.To), true)
 }
 
 // Skips returns the ranges of SetSkip, by From.
