@@ -112,8 +112,8 @@ func (l *Log) Compact(ctx context.Context, c Compaction) (done Compacted, err er
 	defer l.cleaning.Unlock()
 	p := l.plan(c.Now, c.MinLag)
 	done = Compacted{From: p.from, To: p.from}
-	if p.to <= p.from {
-		return done, nil
+	if err := l.usable(); err != nil || p.to <= p.from {
+		return done, err
 	}
 	pass := &pass{l: l, ctx: ctx, c: c, plan: p, done: &done, start: l.start.Load(), unread: math.MaxInt64}
 	err = pass.run()
@@ -242,11 +242,11 @@ func (p *pass) eachOf(s *segment, f vfs.File, fn func(b batch.Batch) error) (err
 
 // pace lets others have the disk, and ends the pass when its time is over.
 func (p *pass) pace(n int) error {
-	if err := p.ctx.Err(); err != nil {
+	if p.ctx.Err() != nil {
 		return kafka.ContextError(p.ctx)
 	}
-	if p.l.closing.Load() {
-		return p.l.closedErr()
+	if err := p.l.usable(); err != nil {
+		return err
 	}
 	if p.c.Pace != nil {
 		return p.c.Pace(n)
@@ -389,13 +389,13 @@ func (p *pass) rewrite() error {
 	return nil
 }
 
-// group returns the segments from i on that make one.
+// group returns the segments from i on that make one. All of them are open while it is made, so there are not too many.
 func (p *pass) group(i int) []*segment {
 	set := p.l.settings.Load()
 	first := p.segments[i]
 	size := first.sealedSize.Load()
 	n := i + 1
-	for ; n < len(p.segments); n++ {
+	for most := p.l.o.Files.share(); n < len(p.segments) && n-i < most; n++ {
 		s := p.segments[n]
 		size += s.sealedSize.Load()
 		if p.leave(s) || p.deleted(s) || s.base >= p.end || size > set.SegmentBytes || s.next-first.base > math.MaxInt32 || s.base != p.segments[n-1].next {

@@ -52,6 +52,9 @@ func (p *pass) rewriteGroup(group []*segment) (err error) {
 			if p.deleted(s) {
 				return errMoved
 			}
+			if vfs.IsTooManyOpen(err) {
+				return err
+			}
 			return &damage{s, err}
 		}
 		if i == 0 {

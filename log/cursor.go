@@ -3,8 +3,6 @@ package rlog
 import (
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 
 	"github.com/runnelmq/runnel/internal/batch"
 	"github.com/runnelmq/runnel/internal/kafka"
@@ -129,7 +127,7 @@ func (c *Cursor) goesOn(err error) bool {
 		return !c.l.closing.Load()
 	}
 	var d *kafka.CorruptError
-	if c.l.o.ReadOnly && (errors.As(err, &d) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, fs.ErrNotExist)) && c.overtaken() {
+	if c.l.overtaken(err, c.l.segments.Load(), c.s) {
 		return true
 	}
 	if !errors.As(err, &d) || !c.l.Skipped(max(d.From, c.next), d.To) || d.To <= c.next {
@@ -137,16 +135,6 @@ func (c *Cursor) goesOn(err error) bool {
 	}
 	c.next = d.To
 	return true
-}
-
-// overtaken reports whether somebody else has taken the segment away that the cursor stands in, or others, of a log that is read only.
-func (c *Cursor) overtaken() bool {
-	before := c.l.segments.Load()
-	if c.l.Refresh() != nil {
-		return false
-	}
-	now := c.l.segments.Load()
-	return !before.same(now) || c.s != nil && !now.has(c.s)
 }
 
 // Unreadable says that the records of the batch that Next has returned last cannot be read, though its checksum is right; nil if that has been given up (Skip).

@@ -28,6 +28,15 @@ func NewFiles(most int) *Files {
 // Open is how many files are open.
 func (f *Files) Open() int { return int(f.n.Load()) }
 
+// share is how many files one user may have open at once.
+func (f *Files) share() int {
+	const most = 32
+	if f == nil {
+		return most
+	}
+	return int(min(max(f.most/8, 2), most))
+}
+
 // Tight reports whether somebody waits for files to be closed: who can do without one lets go of it.
 func (f *Files) Tight() bool { return f.n.Load() >= f.most }
 

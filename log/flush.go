@@ -215,10 +215,10 @@ func (l *Log) Flush(ctx context.Context) error {
 	if err := l.WaitDurable(ctx, snap.end); err != nil {
 		return err
 	}
-	if err := l.saveHints(snap); err != nil {
+	if err := l.checkpoint(snap.end, false); err != nil {
 		return err
 	}
-	return l.checkpoint(snap.end, false)
+	return l.saveHints(snap)
 }
 
 // dueSnapshot takes the log end, and the producer state there if it has not been written for a while.

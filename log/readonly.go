@@ -3,6 +3,7 @@ package rlog
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path"
 	"slices"
@@ -35,6 +36,16 @@ func (l *Log) Refresh() error {
 		}
 	}
 	return err
+}
+
+// overtaken reports whether err may be due to somebody else, who has taken segments away, s or others of the row r, of a log that is read only.
+func (l *Log) overtaken(err error, r *row, s *segment) bool {
+	var d *kafka.CorruptError
+	if !l.o.ReadOnly || !errors.As(err, &d) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, fs.ErrNotExist) || l.Refresh() != nil {
+		return false
+	}
+	now := l.segments.Load()
+	return !r.same(now) || s != nil && !now.has(s)
 }
 
 func (l *Log) lookAgain() error {

@@ -193,6 +193,9 @@ func (s *segment) openFile() (f vfs.File, err error) {
 		return *f, nil
 	}
 	if s.mu.disowned {
+		if err := s.l.Err(); err != nil {
+			return nil, err // a swap has failed half way
+		}
 		return nil, errMoved
 	}
 	fsys, name := s.l.o.FS, s.name(suffixLog)

@@ -22,7 +22,8 @@ func (l *Log) OffsetForTime(t, limit int64) (found Found, ok bool, err error) {
 	for {
 		r := l.segments.Load()
 		found, ok, err = l.offsetForTime(r, t, min(limit, l.end.Load()))
-		if !errors.Is(err, errMoved) && !errors.Is(err, kafka.ErrOffsetOutOfRange) { // both: the row has changed
+		moved := errors.Is(err, errMoved) || errors.Is(err, kafka.ErrOffsetOutOfRange) // both: the row has changed
+		if !moved && !l.overtaken(err, r, nil) {
 			return found, ok, err
 		}
 		if l.closing.Load() {

@@ -24,7 +24,7 @@ type Options struct {
 	// ReadOnly opens a directory that is there without writing a byte, also on a file system that cannot be written to, and without keeping anybody from opening it. Whatever would
 	// change something is ErrReadOnly, NewProducer and commits among it; consumers of a group commit nothing by themselves. Records that another engine appends meanwhile are seen
 	// by polls, some time later. If another engine has the directory open already, topics have their default settings and only the partitions that have records, and what the
-	// metadata holds, committed offsets first of all, is ErrLocked.
+	// metadata holds, committed offsets first of all, is ErrLocked. What another engine has written and not yet synced counts as Durable here.
 	ReadOnly bool
 	// AutoCreate makes topics that are produced to, subscribed to or assigned and missing, with this configuration
 	// (auto.create.topics.enable); nil: they are ErrUnknownTopic, but a subscription waits for them to be made.

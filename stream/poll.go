@@ -85,6 +85,7 @@ func (c *consumer) poll(ctx context.Context, dst []Record) (int, error) {
 			t.moveTo(t.position, t.epoch)
 			t.seeks++
 		}
+		t.takeBack()
 		t.spare()
 	}
 	c.mu.Unlock()

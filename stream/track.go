@@ -31,7 +31,8 @@ type track struct {
 
 	life  *broker.Life // of the partition, that cur reads
 	cur   *rlog.Cursor
-	batch batch.Batch // the batch that is being handed over; nil: none
+	lent  []*rlog.Cursor // of lives that have ended, until the next poll
+	batch batch.Batch    // the batch that is being handed over; nil: none
 	it    batch.Iter
 	kept  []byte // batch, if it is a copy or was compressed; kept for the next one
 	// lost are the offsets that were handed over and are of other records now, since the partition failed.
@@ -67,11 +68,20 @@ func (t *track) idle() bool { return t.paused || t.failure != nil }
 
 // leave lets go of the log.
 func (t *track) leave() {
+	t.takeBack()
 	if t.cur != nil {
 		t.cur.Close()
 		t.cur = nil
 	}
 	t.batch = nil
+}
+
+// takeBack lets go of what earlier cursors have lent.
+func (t *track) takeBack() {
+	for _, c := range t.lent {
+		c.Close()
+	}
+	t.lent = nil
 }
 
 // place finds the position of a partition that has none: the group's committed offset, or what the reset policy says; c.mu is held.
@@ -185,7 +195,14 @@ func (c *consumer) enterLife(t *track) error {
 	if err != nil || life == t.life {
 		return err
 	}
+	if c.c.Borrow && t.cur != nil { // records of the last poll may alias it: it is closed by the next one
+		t.lent = append(t.lent, t.cur)
+		t.cur, t.batch = nil, nil
+	}
+	lent := t.lent
+	t.lent = nil
 	t.leave()
+	defer func() { t.lent = append(t.lent, lent...) }()
 	if t.life != nil {
 		if kept := life.KeptSince(t.life); t.position > kept {
 			c.e.b.Clamped(c.c.Group, t.tp, t.position, kept)

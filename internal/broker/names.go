@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -143,7 +144,7 @@ func (p *Partition) settleNames() error {
 		return nil
 	}
 	// The recovery point too: what lies behind it may be taken for a torn tail, and the checkpoints must not know more than the log.
-	if err := f.l.Flush(context.Background()); err != nil {
+	if err := f.l.Flush(context.Background()); err != nil && !errors.Is(err, kafka.ErrDiskFull) { // for index files, which can wait
 		return err
 	}
 	if err := p.saveNamed(states); err != nil {
@@ -252,12 +253,23 @@ func (p *Partition) namedState(name string, id int64) (*State, error) {
 	return st, nil
 }
 
-// replay reads the records behind the checkpoint, up to the producer's last one.
+// replay reads the records behind the checkpoint, up to the producer's last one. What is damaged, or goes meanwhile, is passed over: nobody will know more.
 func (s *State) replay(l *rlog.Log, id, end int64) error {
 	c := l.NewCursor(s.next)
 	defer c.Close()
 	for s.next < end {
 		b, err := c.Next(l.EndOffset())
+		var damaged *kafka.CorruptError
+		switch {
+		case errors.As(err, &damaged) && damaged.To > s.next:
+			s.next = damaged.To
+			c.MoveTo(s.next)
+			continue
+		case errors.Is(err, kafka.ErrOffsetOutOfRange) && s.next < l.StartOffset():
+			s.next = l.StartOffset()
+			c.MoveTo(s.next)
+			continue
+		}
 		if b == nil || err != nil {
 			return err
 		}

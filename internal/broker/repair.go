@@ -56,9 +56,13 @@ func (p *Partition) skips() ([]rlog.Range, error) {
 	return out, err
 }
 
-// Verify reads everything and reports all damage, one call at a time. What it returns is why it did not come to the end.
+// Verify reads everything and reports all damage, one call at a time. What it returns is why it did not come to the end; beside an engine that has the directory locked that
+// is kafka.ErrLocked in any case, since the metadata cannot be read.
 func (b *Broker) Verify(ctx context.Context, report func(*kafka.CorruptError)) error {
-	if err := b.verifyMeta(ctx, report); err != nil {
+	var locked error
+	if b.foreign {
+		locked = fmt.Errorf("metadata: %w", kafka.ErrLocked)
+	} else if err := b.verifyMeta(ctx, report); err != nil {
 		return err
 	}
 	for _, t := range b.list() {
@@ -68,7 +72,7 @@ func (b *Broker) Verify(ctx context.Context, report func(*kafka.CorruptError)) e
 			}
 		}
 	}
-	return nil
+	return locked
 }
 
 func (p *Partition) verify(ctx context.Context, report func(*kafka.CorruptError)) error {
