@@ -161,6 +161,9 @@ func (l *Log) storage(err error) error {
 	if errors.Is(err, vfs.ErrNoSpace) {
 		return l.diskFull(err)
 	}
+	if vfs.IsTooManyOpen(err) {
+		return fmt.Errorf("%s: %w", l.o.TopicPartition, kafka.Storage(err)) // it passes
+	}
 	return l.fail(err)
 }
 

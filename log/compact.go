@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"time"
 
@@ -115,7 +114,7 @@ func (l *Log) Compact(ctx context.Context, c Compaction) (done Compacted, err er
 	if err := l.usable(); err != nil || p.to <= p.from {
 		return done, err
 	}
-	pass := &pass{l: l, ctx: ctx, c: c, plan: p, done: &done, start: l.start.Load(), unread: math.MaxInt64}
+	pass := &pass{l: l, ctx: ctx, c: c, plan: p, done: &done, start: l.start.Load(), unread: math.MaxInt64, left: math.MaxInt64, filter: batch.Filter{Limit: MaxPlain}}
 	err = pass.run()
 	if errors.Is(err, errMoved) {
 		err = l.closedErr()
@@ -149,8 +148,9 @@ type pass struct {
 	// had their turn, and its own tombstones must not go before what they delete.
 	unread int64
 	failed map[*segment]bool // could not be read in this pass
-	// left: something before has been left as it is. What a tombstone deletes may be there, so from here on tombstones stay.
-	left bool
+	// left is the base of the first segment of which something has been left as it is, that had to go perhaps. What a tombstone deletes may be there, so from there on tombstones stay; and
+	// should it be readable when the log is opened again, its turn comes again, with the keys of all that follows.
+	left int64
 	// repeatable are the last offsets of batches that producers may repeat.
 	repeatable map[int64]struct{}
 
@@ -171,7 +171,7 @@ func (p *pass) run() error {
 		return err
 	}
 	to := min(p.end, p.unread)
-	if err := p.l.o.Checkpoints.SetCleaned(to); err != nil {
+	if err := p.l.o.Checkpoints.SetCleaned(min(to, p.left)); err != nil {
 		return err
 	}
 	p.l.cleaned.Store(to)
@@ -188,7 +188,7 @@ type damage struct {
 func (d *damage) Error() string { return d.err.Error() }
 func (d *damage) Unwrap() error { return d.err }
 
-// lasts reports whether reading the source again would find the same.
+// lasts reports whether reading the source again would find the same, as far as anybody can tell.
 func (d *damage) lasts() bool { return errors.Is(d.err, kafka.ErrCorrupt) }
 
 // each calls fn with the batches of a segment in order. Anything but whole batches from its first offset to its last is *damage.
@@ -200,11 +200,13 @@ func (p *pass) each(s *segment, fn func(b batch.Batch) error) error {
 	f, err := s.open()
 	if err == nil {
 		err = p.eachOf(s, f, fn)
+	} else if !vfs.IsTooManyOpen(err) {
+		err = &damage{s, err}
 	}
 	if err != nil && p.deleted(s) {
 		return errMoved
 	}
-	if errors.Is(err, vfs.ErrFault) || errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, vfs.ErrFault) {
 		err = &damage{s, err}
 	}
 	return err
@@ -302,6 +304,9 @@ func (p *pass) mapBatch(b batch.Batch) error {
 			p.hashes, p.offsets = append(p.hashes, p.keys.hash(r.Key)), append(p.offsets, r.Offset)
 		}
 	}
+	if it.Err() != nil {
+		return nil // so do those of which the rest cannot be read
+	}
 	p.touched += p.keys.touch(p.hashes)
 	for i, h := range p.hashes {
 		before, ok := p.keys.put(h, p.offsets[i])
@@ -326,7 +331,7 @@ func (p *pass) passOver(err error) error {
 	if !errors.As(err, &d) {
 		return err
 	}
-	if d.lasts() {
+	if d.lasts() || d.s.reported {
 		d.s.damaged = true
 	} else {
 		if p.failed == nil {
@@ -354,7 +359,7 @@ func (p *pass) remember() {
 	p.l.mu.Lock()
 	defer p.l.mu.Unlock()
 	for _, pr := range p.l.mu.producers {
-		if pr.n > 0 && p.c.Now-pr.last().timestamp > ProducerExpiry.Milliseconds() {
+		if p.l.longGone(pr, p.c.Now) {
 			continue
 		}
 		for i := remembered - pr.n; i < remembered; i++ {
@@ -367,7 +372,9 @@ func (p *pass) remember() {
 func (p *pass) rewrite() error {
 	for i := 0; i < len(p.segments) && p.segments[i].base < p.end; {
 		if s := p.segments[i]; p.leave(s) || p.deleted(s) {
-			p.left = p.left || p.leave(s)
+			if p.leave(s) {
+				p.left = min(p.left, s.base)
+			}
 			i++
 			continue
 		}
@@ -424,7 +431,7 @@ func (p *pass) keep(b batch.Batch, r *batch.Record) bool {
 		return true
 	}
 	horizon, ok := b.DeleteHorizon()
-	return !ok || horizon > p.c.Now || p.left
+	return !ok || horizon > p.c.Now || p.left <= r.Offset
 }
 
 // compacted returns what becomes of a batch; kept is -1 if that is the batch itself, as it is.
@@ -445,7 +452,7 @@ func (p *pass) compacted(b batch.Batch) (out batch.Batch, kept int, err error) {
 		out, kept, err = p.filter.Apply(b, keep, p.c.Now+p.c.DeleteRetention.Milliseconds())
 	}
 	if err != nil {
-		p.left = true
+		p.left = min(p.left, b.BaseOffset())
 		return b, -1, nil // its records cannot be read: it stays, for whoever repairs it
 	}
 	p.done.Records += int64(b.Count())

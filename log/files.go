@@ -114,7 +114,7 @@ func (l *Log) closeCold(s *segment) bool {
 	if f == nil || l.mu.closed || l.segments.Load().active != s || l.Err() != nil {
 		return false
 	}
-	if l.durable.Load() < l.end.Load() && l.syncAlone(*f) != nil {
+	if !l.o.ReadOnly && l.durable.Load() < l.end.Load() && l.syncAlone(*f) != nil {
 		return false
 	}
 	return s.closeCold()

@@ -156,20 +156,26 @@ func (l *Log) forgettable(now int64) map[*producer]int64 {
 	defer l.mu.Unlock()
 	old := map[*producer]int64{}
 	for _, p := range l.mu.producers {
-		last := p.last().lastOffset
-		switch {
-		case p.n == 0:
-		case last < l.mu.opened: // before the log was opened
-			if now-p.last().timestamp > ProducerExpiry.Milliseconds() {
-				old[p] = last
-			}
-		case p.since.IsZero() || p.seen != last:
-			p.seen, p.since = last, time.Now()
-		case time.Since(p.since) > ProducerExpiry:
-			old[p] = last
+		if l.longGone(p, now) {
+			old[p] = p.last().lastOffset
 		}
 	}
 	return old
+}
+
+// longGone reports whether a producer has not appended for ProducerExpiry. mu is held.
+func (l *Log) longGone(p *producer, now int64) bool {
+	last := p.last().lastOffset
+	switch {
+	case p.n == 0:
+		return false
+	case last < l.mu.opened:
+		return now-p.last().timestamp > ProducerExpiry.Milliseconds()
+	case p.since.IsZero() || p.seen != last:
+		p.seen, p.since = last, time.Now()
+		return false
+	}
+	return time.Since(p.since) > ProducerExpiry
 }
 
 // sorted returns the producers by id, for a snapshot that is the same every time.

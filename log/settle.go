@@ -21,7 +21,7 @@ func (l *Log) settleSwaps(infos []vfs.Info) ([]vfs.Info, error) {
 		changed = true
 		var err error
 		if suffix == suffixCleaned {
-			err = l.o.FS.Remove(fileName(l.o.Dir, base, suffix))
+			err = removeFile(l.o.FS, fileName(l.o.Dir, base, suffix))
 		} else {
 			err = l.settleSwap(infos, base)
 		}
@@ -44,8 +44,8 @@ func (l *Log) settleSwap(infos []vfs.Info, base int64) error {
 	if err == nil && !followed(infos, base, end) {
 		err = fmt.Errorf("%w: it ends at offset %d, where no segment begins", batch.ErrShort, end)
 	}
-	if _, serr := l.o.FS.Stat(fileName(l.o.Dir, base, suffixLog)); isDamage(err) && serr == nil {
-		// It was durable and whole before it got this name, so the disk has damaged it. The sources are there yet.
+	if isDamage(err) && l.sourcesAreThere(infos, base) {
+		// It was durable and whole before it got this name, so the disk has damaged it.
 		to, aerr := l.setAside(name, base)
 		if aerr == nil && l.o.Events.Quarantined != nil {
 			l.o.Events.Quarantined(l.o.TopicPartition, name, to, err)
@@ -59,6 +59,12 @@ func (l *Log) settleSwap(infos []vfs.Info, base int64) error {
 		}
 	}
 	return finishSwap(l.o.FS, l.o.Dir, bases)
+}
+
+// sourcesAreThere reports whether no source of a swap has been removed yet: they go in order, but for the first, which is replaced at last.
+func (l *Log) sourcesAreThere(infos []vfs.Info, base int64) bool {
+	end, err := l.wholeUpTo(fileName(l.o.Dir, base, suffixLog), base)
+	return err == nil && followed(infos, base, end)
 }
 
 // followed reports whether a segment begins where one from base on ends.

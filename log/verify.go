@@ -18,6 +18,9 @@ import (
 func (l *Log) Verify(ctx context.Context, report func(*kafka.CorruptError)) error {
 	v := &verifier{l: l, ctx: ctx, report: report, due: l.start.Load(), to: l.end.Load()}
 	for {
+		if v.err != nil {
+			return v.err
+		}
 		r := l.segments.Load()
 		v.due = max(v.due, l.start.Load()) // it may have moved
 		if v.due >= v.to {
@@ -29,7 +32,7 @@ func (l *Log) Verify(ctx context.Context, report func(*kafka.CorruptError)) erro
 			if n == nil || n.base >= v.to {
 				v.found(v.l.newSegment(v.due), v.due, v.to, 0, errMissing)
 				if v.told(r, nil) {
-					return nil
+					return v.err
 				}
 				continue
 			}
@@ -56,6 +59,7 @@ type verifier struct {
 	due, to int64
 	plain   []byte
 	pending []*kafka.CorruptError // found in one segment
+	err     error                 // why there is no going on
 }
 
 // told reports what has been found in s, or in the row r, unless somebody has taken that away meanwhile: then it was none.
@@ -65,8 +69,8 @@ func (v *verifier) told(r *row, s *segment) bool {
 	if len(pending) == 0 {
 		return true
 	}
-	if v.l.o.ReadOnly && v.l.Refresh() != nil {
-		return true // its end is gone, or cannot be read: so says whoever reads on
+	if v.l.o.ReadOnly {
+		v.err = v.l.Refresh() // Verify ends with it
 	}
 	now := v.l.segments.Load()
 	if s != nil && !now.has(s) || s == nil && !r.same(now) {

@@ -259,6 +259,7 @@ func (c *consumer) assign(ps []*broker.Partition) {
 	for tp, t := range old {
 		if c.mu.byTP[tp] != t {
 			t.leave()
+			t.takeBack()
 		}
 	}
 	slices.SortFunc(c.mu.tracks, func(a, b *track) int { return compareTP(a.tp, b.tp) })

@@ -31,7 +31,7 @@ type track struct {
 
 	life  *broker.Life // of the partition, that cur reads
 	cur   *rlog.Cursor
-	lent  []*rlog.Cursor // of lives that have ended, until the next poll
+	lent  []*rlog.Cursor // that records of the last poll alias, though the track has left them
 	batch batch.Batch    // the batch that is being handed over; nil: none
 	it    batch.Iter
 	kept  []byte // batch, if it is a copy or was compressed; kept for the next one
@@ -68,7 +68,6 @@ func (t *track) idle() bool { return t.paused || t.failure != nil }
 
 // leave lets go of the log.
 func (t *track) leave() {
-	t.takeBack()
 	if t.cur != nil {
 		t.cur.Close()
 		t.cur = nil
@@ -76,7 +75,15 @@ func (t *track) leave() {
 	t.batch = nil
 }
 
-// takeBack lets go of what earlier cursors have lent.
+// lend keeps the cursor open, though the track leaves it, until the next poll.
+func (t *track) lend() {
+	if t.cur != nil {
+		t.lent = append(t.lent, t.cur)
+		t.cur, t.batch = nil, nil
+	}
+}
+
+// takeBack lets go of what has been lent.
 func (t *track) takeBack() {
 	for _, c := range t.lent {
 		c.Close()
@@ -175,6 +182,9 @@ func (c *consumer) fill(t *track, dst []Record, room *int, first bool) (n int, e
 		}
 		n += k
 		if err != nil {
+			if c.c.Borrow && n > 0 {
+				t.lend()
+			}
 			t.leave()
 			return n, t.life.ReadError(err)
 		}
@@ -182,9 +192,13 @@ func (c *consumer) fill(t *track, dst []Record, room *int, first bool) (n int, e
 	return n, nil
 }
 
-// spare lets go of the segment, if files are short and nothing of it is being handed over.
+// spare lets go of the segment if files are short. What of a batch is still to be handed over is read again, or is a copy.
 func (t *track) spare() {
-	if t.batch == nil && t.cur != nil && t.life.Tight() {
+	switch {
+	case t.cur == nil || !t.life.Tight():
+	case t.batch != nil && len(t.kept) > 0 && &t.batch[0] == &t.kept[0]:
+		t.cur.Close() // it goes on at its offset
+	case t.next == t.position || t.batch == nil:
 		t.leave()
 	}
 }
@@ -195,14 +209,10 @@ func (c *consumer) enterLife(t *track) error {
 	if err != nil || life == t.life {
 		return err
 	}
-	if c.c.Borrow && t.cur != nil { // records of the last poll may alias it: it is closed by the next one
-		t.lent = append(t.lent, t.cur)
-		t.cur, t.batch = nil, nil
+	if c.c.Borrow { // records of the last poll may alias it
+		t.lend()
 	}
-	lent := t.lent
-	t.lent = nil
 	t.leave()
-	defer func() { t.lent = append(t.lent, lent...) }()
 	if t.life != nil {
 		if kept := life.KeptSince(t.life); t.position > kept {
 			c.e.b.Clamped(c.c.Group, t.tp, t.position, kept)

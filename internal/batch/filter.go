@@ -10,6 +10,8 @@ import (
 // Filter rewrites batches without some of their records, as compaction does. The zero value is ready. It keeps its
 // memory from batch to batch and is not safe for concurrent use.
 type Filter struct {
+	Limit int // greatest size in bytes of a batch's records, decompressed; 0: none but the format's
+
 	plain   []byte // the records of the batch, decompressed
 	out     []byte // the batch with the records that stay
 	packed  []byte // out, compressed
@@ -35,7 +37,11 @@ func (f *Filter) Apply(b Batch, keep func(r *Record) bool, horizon int64) (out B
 	if b.Empty() {
 		return b, 0, nil
 	}
-	plain, err := b.Plain(&f.plain, maxRecords)
+	limit := f.Limit
+	if limit == 0 {
+		limit = maxRecords
+	}
+	plain, err := b.Plain(&f.plain, limit)
 	if err != nil {
 		return nil, 0, err
 	}

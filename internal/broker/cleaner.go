@@ -109,7 +109,8 @@ func (c *cleaner) look() bool {
 	return expires || compacts
 }
 
-// each calls fn with the partitions of topics that have a policy, until the cleaner is stopped. It reports whether there are such topics.
+// each calls fn with the partitions of topics that have a policy, until the cleaner is stopped. It reports whether there is something
+// to do later.
 func (c *cleaner) each(policy func(cfg *topicConfig) bool, fn func(p *Partition, cfg *topicConfig)) (any bool) {
 	for _, t := range c.b.list() {
 		cfg := t.config.Load()
@@ -121,6 +122,7 @@ func (c *cleaner) each(policy func(cfg *topicConfig) bool, fn func(p *Partition,
 			}
 			if has || p.clean.trimmed.Load() {
 				fn(p, cfg)
+				any = any || p.clean.pending.Load() // it could not be done
 			}
 		}
 	}

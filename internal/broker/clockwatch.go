@@ -28,9 +28,12 @@ func (w *clockWatch) resume(last meta.Clock, now int64) {
 	if last.Wall == 0 {
 		return
 	}
-	if away := time.Duration(now-last.Wall) * time.Millisecond; away > absence {
+	switch away := time.Duration(now-last.Wall) * time.Millisecond; {
+	case away > absence:
 		w.Ahead += away
 		w.Held = 0
+	case away < 0: // it has been put right
+		w.Ahead = max(w.Ahead+away, 0)
 	}
 	w.Wall = now
 }

@@ -21,6 +21,7 @@ func (c *cleaner) loadClock(now int64) {
 	last, err := c.b.meta.Clock()
 	if err != nil {
 		c.b.o.Logger.Warn("retention clock", "error", err)
+		return
 	}
 	c.clock.resume(last, now)
 }
@@ -41,7 +42,9 @@ func (c *cleaner) expire() bool {
 // inDoubt finds out by how much the clock is in doubt, and reports a jump once.
 func (c *cleaner) inDoubt(now int64) time.Duration {
 	if c.clock.at.IsZero() {
-		c.loadClock(now)
+		if c.loadClock(now); c.clock.at.IsZero() {
+			return forever
+		}
 	}
 	doubt := c.clock.doubt(now)
 	if doubt > 0 && !c.jumped {
@@ -72,6 +75,9 @@ func (c *cleaner) expirePartition(p *Partition, cfg *topicConfig, now int64, dou
 	r := rlog.Retention{Now: now, Age: -1, Bytes: -1, Doubt: doubt}
 	if cfg.Delete {
 		r.Age, r.Bytes = cfg.Retention, cfg.RetentionBytes
+	}
+	if doubt == 0 {
+		p.clean.slow = time.Time{}
 	}
 	if doubt > 0 && p.clean.slow.IsZero() { // otherwise to open the engine again and again would be a way around it
 		p.clean.slow = time.Now()

@@ -170,6 +170,8 @@ type State struct {
 	f    *Life
 	last int64 // sequence of the last record in the log
 	next int64 // offset from which the log says more
+	// damage has been passed over on the way here: what the producer's records there say is not known.
+	damage []error
 }
 
 type namedStates struct {
@@ -246,6 +248,9 @@ func (p *Partition) namedState(name string, id int64) (*State, error) {
 	if st.last == 0 {
 		st.last = cp.Sequence
 	}
+	for _, err := range st.damage {
+		f.ReadError(err)
+	}
 	if p.named.byName == nil {
 		p.named.byName = map[string]*State{}
 	}
@@ -262,6 +267,7 @@ func (s *State) replay(l *rlog.Log, id, end int64) error {
 		var damaged *kafka.CorruptError
 		switch {
 		case errors.As(err, &damaged) && damaged.To > s.next:
+			s.damage = append(s.damage, err)
 			s.next = damaged.To
 			c.MoveTo(s.next)
 			continue

@@ -114,11 +114,15 @@ func (p *Partition) forget(f *Life) {
 // begin makes f the life that the partition is in.
 func (p *Partition) begin(f *Life) {
 	p.life.Store(f)
-	f.l.Configure(p.t.config.Load().Settings) // they may have changed since it was opened
-	if f.l.StartOffset() > 0 {
-		p.clean.trimmed.Store(true)
+	for cfg := (*topicConfig)(nil); cfg != p.t.config.Load(); { // it may change
+		cfg = p.t.config.Load()
+		f.l.Configure(cfg.Settings)
 	}
 	p.clean.changed()
+	if f.l.StartOffset() > 0 {
+		p.clean.trimmed.Store(true)
+		p.b.clean.now()
+	}
 }
 
 // open opens the log. The life before it, if there was one, knows better than meta what is durable, and what of the rest is to be believed.

@@ -148,14 +148,14 @@ var ErrFault = errors.New("mapped memory fault")
 //		... touch bytes that c.file.Window returned ...
 func Arm() (old bool) { return debug.SetPanicOnFault(true) }
 
-// Catch is deferred beside Arm. A fault inside f's mappings becomes a *FaultError in *err; every other panic goes on.
+// Catch is deferred beside Arm. A fault inside f's mappings becomes a *FaultError in *err; every other panic goes on. f is nil where no file is touched.
 func Catch(old bool, f File, err *error) {
 	debug.SetPanicOnFault(old)
 	r := recover()
 	if r == nil {
 		return
 	}
-	if a, ok := r.(interface{ Addr() uintptr }); ok {
+	if a, ok := r.(interface{ Addr() uintptr }); ok && f != nil {
 		if off, ok := f.Fault(a.Addr()); ok {
 			*err = &FaultError{File: f.Name(), Off: off}
 			return
