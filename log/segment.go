@@ -93,14 +93,19 @@ func (s *segment) acquire() bool {
 			return false
 		}
 		if n < 0 {
-			s.mu.Lock() // until it is closed
-			s.mu.Unlock()
+			s.awaitClosed()
 			continue
 		}
 		if s.refs.CompareAndSwap(n, n+1) {
 			return true
 		}
 	}
+}
+
+// awaitClosed returns when closeCold, which has begun, has ended.
+func (s *segment) awaitClosed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 }
 
 // seal makes a segment one that is followed by another, whose base offset is next.
