@@ -99,6 +99,9 @@ func (l *Log) plan(now int64, minLag time.Duration) plan {
 	return p
 }
 
+// mostMapBytes is more than anybody needs, and can be reckoned with.
+const mostMapBytes = 1 << 36
+
 // Compact makes one pass: it remembers the last offset of each key in the segments that were not compacted before, as far as the map has room, and rewrites all segments
 // up to there without the records that have a successor. Records keep their offsets and their order. Where whole batches go, an empty one without a producer takes
 // their offsets, so that each batch in a segment follows the one before it exactly. Tombstones stay for DeleteRetention. Batches that a producer may repeat stay, if need be empty,
@@ -109,6 +112,7 @@ func (l *Log) plan(now int64, minLag time.Duration) plan {
 func (l *Log) Compact(ctx context.Context, c Compaction) (done Compacted, err error) {
 	l.cleaning.Lock()
 	defer l.cleaning.Unlock()
+	c.MapBytes = min(c.MapBytes, mostMapBytes)
 	p := l.plan(c.Now, c.MinLag)
 	done = Compacted{From: p.from, To: p.from}
 	if err := l.usable(); err != nil || p.to <= p.from {

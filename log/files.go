@@ -126,6 +126,11 @@ type patient struct {
 	files *Files
 }
 
+func (p patient) SyncDir(dir string) error {
+	_, err := p.again(func() (vfs.File, error) { return nil, p.FS.SyncDir(dir) })
+	return err
+}
+
 func (p patient) again(open func() (vfs.File, error)) (vfs.File, error) {
 	f, err := open()
 	if vfs.IsTooManyOpen(err) {

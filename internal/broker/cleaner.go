@@ -72,8 +72,11 @@ func (c *cleaner) stop() {
 	})
 }
 
-// now wakes the goroutine.
+// now wakes the goroutine, if there is anything that it may do.
 func (c *cleaner) now() {
+	if c.b.o.ReadOnly {
+		return
+	}
 	select {
 	case c.kick <- struct{}{}:
 	default:

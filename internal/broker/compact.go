@@ -24,7 +24,7 @@ type soiled struct {
 // compact makes a pass over every partition that is worth one, the dirtiest first, and reports whether any topic is compacted.
 func (c *cleaner) compact() bool {
 	var work []soiled
-	now := c.b.clock.millis()
+	now := c.surely()
 	any := c.each(func(cfg *topicConfig) bool { return cfg.Compact }, func(p *Partition, cfg *topicConfig) {
 		if !cfg.Compact {
 			return
@@ -65,7 +65,7 @@ func (c *cleaner) compactPartition(w soiled) {
 			return
 		}
 		done, err := w.f.l.Compact(c.ctx, rlog.Compaction{
-			Now:             c.b.clock.millis(),
+			Now:             c.surely(),
 			DeleteRetention: cfg.DeleteRetention,
 			MinLag:          cfg.MinLag,
 			MapBytes:        c.b.o.Clean.Memory,
@@ -80,6 +80,9 @@ func (c *cleaner) compactPartition(w soiled) {
 		more = done.More
 	}
 }
+
+// surely is the wall clock in ms, without what of it is in doubt: tombstones do not go for a jump.
+func (c *cleaner) surely() int64 { return c.b.clock.millis() - c.clock.Ahead.Milliseconds() }
 
 func (c *cleaner) report(w soiled, done rlog.Compacted) {
 	for _, err := range done.Damaged {
