@@ -31,7 +31,7 @@ type Removed struct {
 }
 
 // Retain removes the segments that may go, from the oldest on: those before the log start offset, those that the others leave no room for, and those that are too
-// old. The last segment goes too, if it is full of records that are too old. A timestamp later than now does not count: then the time of the file's last change does. The log
+// old. The last segment goes too, if it is full of records that are too old. A timestamp from the far future does not count: then the time of the file's last change does. The log
 // start offset is durable before anything is removed; who reads a segment keeps it. Run again at the same moment it removes nothing more, except what Doubt has held.
 //
 // It also rolls a segment of the age that Settings say, so that one that nobody appends to can go, or be compacted.
@@ -158,7 +158,7 @@ func (l *Log) expired(sealed []*segment, r Retention) (n, held int) {
 
 // greatestTime is the greatest timestamp in a sealed segment, in ms; ok is false if nobody knows.
 func (l *Log) greatestTime(s *segment, now int64) (t int64, ok bool) {
-	if t, ok := l.recordedTime(s); ok && t >= 0 && t <= now {
+	if t, ok := l.recordedTime(s); ok && credible(t, now) {
 		return t, true
 	}
 	info, err := l.o.FS.Stat(s.name(suffixLog))
@@ -200,25 +200,35 @@ func (l *Log) rollIdle(r Retention) error {
 	return l.rollNow(s)
 }
 
-// began is the time from which the age of the active segment counts: that of its first record, unless that is in the future.
+// began is the time from which the age of the active segment counts: that of its first record, if that is credible.
 func (s *segment) began(now int64) int64 {
-	if s.firstTime < 0 || s.firstTime > now {
+	if !credible(s.firstTime, now) {
 		return s.seen
 	}
 	return s.firstTime
 }
 
-// lastTime is the greatest timestamp of the active segment; if that is in the future, the time of its last change.
+// lastTime is the greatest timestamp of the active segment; if that is not credible, the time of its last change, which stores into a mapped file do not show at once.
 func (l *Log) lastTime(s *segment, now int64) int64 {
-	if t := s.maxTime.Timestamp; t >= 0 && t <= now {
+	if t := s.maxTime.Timestamp; credible(t, now) {
 		return t
 	}
 	info, err := l.o.FS.Stat(s.name(suffixLog))
 	if err != nil {
 		return now
 	}
-	return info.ModTime.UnixMilli()
+	return info.ModTime.Add(unseenChange).UnixMilli()
 }
+
+const (
+	// farFuture is how far ahead of the wall clock a timestamp may be: clocks differ, and time goes on.
+	farFuture = time.Hour
+	// unseenChange is by how much the time of a mapped file's last change may be behind.
+	unseenChange = time.Minute
+)
+
+// credible reports whether t, in ms, can be the time of a record.
+func credible(t, now int64) bool { return t >= 0 && t-now <= farFuture.Milliseconds() }
 
 // rollNow begins a new segment though the active one has room.
 func (l *Log) rollNow(s *segment) error {

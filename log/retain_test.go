@@ -312,7 +312,7 @@ type retainSegment struct {
 }
 
 func (s retainSegment) time(now int64) int64 {
-	if s.most >= 0 && s.most <= now {
+	if credible(s.most, now) {
 		return s.most
 	}
 	return s.mtime
@@ -333,10 +333,14 @@ func (m *retainModel) retain(r Retention) (held int) {
 			a.seen = r.Now
 		}
 		first := a.first
-		if first < 0 || first > r.Now {
+		if !credible(first, r.Now) {
 			first = a.seen
 		}
-		old := r.Age >= 0 && r.Now-a.time(r.Now)-r.Doubt.Milliseconds() > r.Age.Milliseconds()
+		last := a.time(r.Now)
+		if !credible(a.most, r.Now) {
+			last += unseenChange.Milliseconds()
+		}
+		old := r.Age >= 0 && r.Now-last-r.Doubt.Milliseconds() > r.Age.Milliseconds()
 		if r.Now-first-r.Doubt.Milliseconds() > m.age || old || m.start == a.next && a.size >= reserveMin {
 			m.segs = append(m.segs, retainSegment{base: a.next, next: a.next, first: -1, most: -1})
 		}

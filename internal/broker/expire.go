@@ -28,12 +28,12 @@ func (c *cleaner) loadClock(now int64) {
 
 // expire removes old segments, and reports whether any topic has segments that grow old.
 func (c *cleaner) expire() bool {
-	var now int64
+	looked := false
 	var doubt time.Duration
 	return c.each(func(cfg *topicConfig) bool { return cfg.Expires() || cfg.Compact }, func(p *Partition, cfg *topicConfig) {
-		if now == 0 {
-			now = c.b.clock.millis()
-			doubt = c.inDoubt(now)
+		now := c.b.clock.millis() // others may have taken their time
+		if !looked {
+			looked, doubt = true, c.inDoubt(now)
 		}
 		c.expirePartition(p, cfg, now, doubt)
 	})
