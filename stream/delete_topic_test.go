@@ -122,12 +122,21 @@ func TestDeleteTopicUnderLiveReadersAndWriters(t *testing.T) {
 		var life, sent atomic.Int64
 		make()
 		var wg sync.WaitGroup
-		for range 2 {
+		var turn sync.RWMutex // held to write while a life ends and the next begins
+		for who := range 2 {
 			wg.Go(func() {
 				p, err := eng.NewProducer(ctx, stream.ProducerConfig{Acks: stream.AcksWritten})
 				for i := 0; ctx.Err() == nil && err == nil; i++ {
-					// The life before the record is given away: it is of this life, or of a later one.
-					_, serr := p.ProduceSync(ctx, &stream.Record{Topic: "a", Key: fmt.Append(nil, i%5), Value: fmt.Appendf(nil, "%06d", life.Load())})
+					// One of them knows the life that its record is of; the other's are on their way while lives end.
+					of := int64(999999)
+					if who == 0 {
+						turn.RLock()
+						of = life.Load()
+					}
+					_, serr := p.ProduceSync(ctx, &stream.Record{Topic: "a", Key: fmt.Append(nil, i%5), Value: fmt.Appendf(nil, "%06d", of)})
+					if who == 0 {
+						turn.RUnlock()
+					}
 					if serr == nil {
 						sent.Add(1)
 					} else if !errors.Is(serr, stream.ErrUnknownTopic) && ctx.Err() == nil {
@@ -151,9 +160,11 @@ func TestDeleteTopicUnderLiveReadersAndWriters(t *testing.T) {
 			for from := sent.Load(); sent.Load() < from+int64(each) && !t.Failed(); {
 				must(eng.Admin().Topics(ctx))(t)
 			}
+			turn.Lock()
 			check(t, eng.Admin().DeleteTopic(ctx, "a"))
 			life.Add(1)
 			make()
+			turn.Unlock()
 		}
 		cancel()
 		wg.Wait()
@@ -168,7 +179,7 @@ func TestDeleteTopicUnderLiveReadersAndWriters(t *testing.T) {
 
 // followLives reads a topic from its start. The value of each record is the life in which it was sent, or an earlier one while it was on its way.
 func followLives(ctx context.Context, eng *stream.Engine, borrow bool, life *atomic.Int64) error {
-	from := life.Load() - 1 // what was on its way when the life began
+	from := life.Load() - 1 // the life may be about to begin
 	c, err := eng.NewConsumer(ctx, stream.ConsumerConfig{Reset: stream.ResetEarliest, Borrow: borrow, MaxWait: -1})
 	if err != nil {
 		return err

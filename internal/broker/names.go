@@ -135,7 +135,7 @@ func (p *Partition) settleNames() error {
 		if cp.Next > last {
 			continue
 		}
-		if _, err := p.namedState(n.Name, n.ProducerID); err != nil {
+		if err := p.settleBehindDamage(n.Name, n.ProducerID); err != nil {
 			return err
 		}
 	}
@@ -170,8 +170,6 @@ type State struct {
 	f    *Life
 	last int64 // sequence of the last record in the log
 	next int64 // offset from which the log says more
-	// damage has been passed over on the way here: what the producer's records there say is not known.
-	damage []error
 }
 
 type namedStates struct {
@@ -224,7 +222,6 @@ func (p *Partition) namedState(name string, id int64) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := f.l
 	p.named.Lock()
 	defer p.named.Unlock()
 	if p.life.Load() != f {
@@ -233,23 +230,9 @@ func (p *Partition) namedState(name string, id int64) (*State, error) {
 	if st := p.named.byName[name]; st != nil && st.f == f {
 		return st, nil
 	}
-	cp, err := p.b.meta.Sequence(p.id, name)
+	st, err := p.readState(f, name, id, nil)
 	if err != nil {
-		return nil, err
-	}
-	st := &State{f: f, last: cp.Sequence, next: max(cp.Next, l.StartOffset())}
-	end := l.LastOffset(id) + 1
-	if cp.Next > l.EndOffset() { // the log has lost its end: what is left of it tells
-		st.last, st.next, end = 0, l.StartOffset(), l.EndOffset()
-	}
-	if err := st.replay(l, id, end); err != nil {
 		return nil, f.explain(err)
-	}
-	if st.last == 0 {
-		st.last = cp.Sequence
-	}
-	for _, err := range st.damage {
-		f.ReadError(err)
 	}
 	if p.named.byName == nil {
 		p.named.byName = map[string]*State{}
@@ -258,16 +241,55 @@ func (p *Partition) namedState(name string, id int64) (*State, error) {
 	return st, nil
 }
 
-// replay reads the records behind the checkpoint, up to the producer's last one. What is damaged, or goes meanwhile, is passed over: nobody will know more.
-func (s *State) replay(l *rlog.Log, id, end int64) error {
+// readState reads where a name stands from its checkpoint and the records behind that; see replay for passOver.
+func (p *Partition) readState(f *Life, name string, id int64, passOver func(err error)) (*State, error) {
+	cp, err := p.b.meta.Sequence(p.id, name)
+	if err != nil {
+		return nil, err
+	}
+	l := f.l
+	st := &State{f: f, last: cp.Sequence, next: max(cp.Next, l.StartOffset())}
+	end := l.LastOffset(id) + 1
+	if cp.Next > l.EndOffset() { // the log has lost its end: what is left of it tells
+		st.last, st.next, end = 0, l.StartOffset(), l.EndOffset()
+	}
+	if err := st.replay(l, id, end, passOver); err != nil {
+		return nil, err
+	}
+	if st.last == 0 {
+		st.last = cp.Sequence
+	}
+	return st, nil
+}
+
+// settleBehindDamage reads where a name stands. Damage on the way must not keep records for ever: it is reported, and what is known behind it is checkpointed, since the records that
+// tell the rest are lost, and those that tell this much are about to go.
+func (p *Partition) settleBehindDamage(name string, id int64) error {
+	_, err := p.namedState(name, id)
+	f := p.life.Load()
+	if !errors.Is(err, kafka.ErrCorrupt) || f == nil {
+		return err
+	}
+	st, err := p.readState(f, name, id, func(err error) { _ = f.ReadError(err) })
+	if err != nil {
+		return f.explain(err)
+	}
+	if err := f.l.WaitDurable(context.Background(), st.next); err != nil {
+		return err
+	}
+	return p.saveNamed([]savedState{{name, meta.Sequence{Sequence: st.last, Next: st.next}}})
+}
+
+// replay reads the records behind the checkpoint, up to the producer's last one. passOver, if there is one, is told of damage, which is an error otherwise.
+func (s *State) replay(l *rlog.Log, id, end int64, passOver func(err error)) error {
 	c := l.NewCursor(s.next)
 	defer c.Close()
 	for s.next < end {
 		b, err := c.Next(l.EndOffset())
 		var damaged *kafka.CorruptError
 		switch {
-		case errors.As(err, &damaged) && damaged.To > s.next:
-			s.damage = append(s.damage, err)
+		case passOver != nil && errors.As(err, &damaged) && damaged.To > s.next:
+			passOver(err)
 			s.next = damaged.To
 			c.MoveTo(s.next)
 			continue

@@ -56,9 +56,7 @@ func scenarioHanging(t *testing.T, c stream.Client, _ func() stream.Client) {
 
 // Settings of a topic are changed and taken back, and records are removed from its start: a reader who is before them goes on by its reset policy.
 func TestAlterAndDeleteRecords(t *testing.T) {
-	onClusterYet(t, func(ctx context.Context, c stream.Client) error {
-		return c.Admin().AlterTopic(ctx, "t", nil)
-	}, scenarioAlter)
+	onBoth(t, scenarioAlter)
 }
 
 func scenarioAlter(t *testing.T, c stream.Client, _ func() stream.Client) {
