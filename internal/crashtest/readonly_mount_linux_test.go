@@ -46,7 +46,7 @@ func seen(t *testing.T, dir string) (v view) {
 // asOpened opens a directory that was seen, with recovery and everything: it holds what was seen.
 func asOpened(t *testing.T, dir string, saw view) {
 	t.Helper()
-	eng := openAt(t, dir, stream.Options{MinFree: -1})
+	eng := openAt(t, dir, stream.Options{MinFree: -1, CleanRate: 1}) // compaction does not come far
 	v, err := viewOf(t, eng)
 	if err := errors.Join(err, eng.Close()); err != nil {
 		t.Errorf("%s: %v", dir, err)
