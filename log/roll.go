@@ -72,6 +72,7 @@ func (l *Log) seal(s *segment) error {
 	if err := l.writeSnapshot(snapshot{next, l.mu.producers.encode(l.owner(next))}, true); err != nil {
 		return l.storage(err)
 	}
+	_ = l.dropSnapshot(s) // it costs space and nothing else
 	s.sealedAt = end
 	return nil
 }

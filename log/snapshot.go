@@ -139,8 +139,8 @@ type snapshot struct {
 	state []byte // encoded; nil: not taken
 }
 
-// writeSnapshot writes producer state. The log is durable up to there: a snapshot must not hold what a power cut could take. Snapshots at the bases of segments stay, as Kafka
-// keeps them; of the others the newest does.
+// writeSnapshot writes producer state. The log is durable up to there: a snapshot must not hold what a power cut could take. Of snapshots at the bases of segments the newest few
+// stay (dropSnapshot); of the others the newest does.
 func (l *Log) writeSnapshot(snap snapshot, sync bool) error {
 	end := snap.end
 	if err := writeFile(l.o.FS, fileName(l.o.Dir, end, suffixSnapshot), snap.state, sync); err != nil {
@@ -155,12 +155,31 @@ func (l *Log) writeSnapshot(snap snapshot, sync bool) error {
 	return nil
 }
 
+// keptSnapshots is how many snapshots at the bases of segments are kept: the newest is read, and the others if it is damaged. All of them would take more space than the records where
+// there are many producers.
+const keptSnapshots = 3
+
+// dropSnapshot removes the snapshot that has become one too many, now that there is one behind s.
+func (l *Log) dropSnapshot(s *segment) error {
+	n, old := 1, int64(-1)
+	l.segments.Load().tree.DescendLessOrEqual(s, func(x *segment) bool {
+		n++
+		old = x.base
+		return n <= keptSnapshots
+	})
+	if n <= keptSnapshots {
+		return nil
+	}
+	return removeFile(l.o.FS, fileName(l.o.Dir, old, suffixSnapshot))
+}
+
 func (l *Log) isBase(offset int64) bool { return l.segments.Load().tree.Has(&segment{base: offset}) }
 
-// loadSnapshot takes the newest readable snapshot at or below end. It deletes those above it, those that cannot be read, and older ones that are
-// not at a segment's base. offsets are those of the snapshots that are there, rising. It returns the offset from which batches have to be replayed.
+// loadSnapshot takes the newest readable snapshot at or below end. It deletes those above it, those that cannot be read, and of the older ones those that are
+// not at a segment's base, and those that are too many. offsets are those of the snapshots that are there, rising. It returns the offset from which batches have to be replayed.
 func (l *Log) loadSnapshot(offsets []int64, end int64) (from int64, err error) {
 	from = -1
+	kept := 0
 	for i := len(offsets) - 1; i >= 0; i-- {
 		at := offsets[i]
 		name := fileName(l.o.Dir, at, suffixSnapshot)
@@ -171,10 +190,11 @@ func (l *Log) loadSnapshot(offsets []int64, end int64) (from int64, err error) {
 			}
 			if ps, owner, err := decodeProducers(b); err == nil && (len(owner) == 0 || bytes.Equal(owner, l.owner(at))) {
 				l.mu.producers, l.mu.extra, from = ps, at, at
+				kept = 1
 				continue
 			}
 		}
-		if from < 0 || !l.isBase(at) {
+		if kept++; from < 0 || !l.isBase(at) || kept > keptSnapshots {
 			if err := removeFile(l.o.FS, name); err != nil {
 				return 0, err
 			}
