@@ -3,7 +3,6 @@ package rlog
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 
 	"github.com/runnelmq/runnel/internal/batch"
@@ -38,7 +37,7 @@ type pass struct {
 	// Of the batch that is being mapped.
 	hashes  []keyHash
 	offsets []int64
-	touched int64
+	touched int64 // so that touch is not left out as useless
 }
 
 func (p *pass) run() error {
@@ -96,10 +95,7 @@ func (p *pass) eachOf(s *segment, f vfs.File, fn func(b batch.Batch) error) (err
 	w := walker{f: f, limit: s.written.Load()}
 	due := s.base
 	for pos := int64(0); pos < w.limit; {
-		b, err := w.whole(pos)
-		if err == nil && b.BaseOffset() != due {
-			err = fmt.Errorf("%w: offset %d where %d is due", batch.ErrHeader, b.BaseOffset(), due)
-		}
+		b, err := w.wholeAt(pos, due)
 		if isDamage(err) {
 			return &damage{s, p.l.corrupt(s, due, s.next, pos, err)}
 		}

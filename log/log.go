@@ -137,7 +137,7 @@ type Log struct {
 	failure atomic.Pointer[failure]
 	// syncFailed: also if it was not the first failure.
 	syncFailed atomic.Bool
-	closing    atomic.Bool // readers write no index files any more
+	closing    atomic.Bool // it is being closed, or is: nothing begins any more, and readers write no index files
 
 	// point is the recovery point that Checkpoints have; taken after mu.
 	point struct {

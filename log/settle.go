@@ -89,10 +89,7 @@ func walkWhole(f vfs.File, due int64) (end int64, err error) {
 	defer vfs.Catch(vfs.Arm(), f, &err)
 	w := walker{f: f, limit: f.Size()}
 	for pos := int64(0); pos < w.limit; {
-		b, err := w.whole(pos)
-		if err == nil && b.BaseOffset() != due {
-			err = fmt.Errorf("%w: offset %d where %d is due", batch.ErrHeader, b.BaseOffset(), due)
-		}
+		b, err := w.wholeAt(pos, due)
 		if err != nil {
 			return due, err
 		}

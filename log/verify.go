@@ -3,7 +3,6 @@ package rlog
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 
 	"github.com/runnelmq/runnel/index"
@@ -154,11 +153,8 @@ func (v *verifier) batches(s *segment, f vfs.File, end int64) (whole bool, err e
 // batch checks the batch at pos and its records.
 func (v *verifier) batch(w *walker, pos, due int64) (b batch.Batch, err error) {
 	defer vfs.Catch(vfs.Arm(), w.f, &err)
-	if b, err = w.whole(pos); err != nil {
+	if b, err = w.wholeAt(pos, due); err != nil {
 		return nil, err
-	}
-	if b.BaseOffset() != due {
-		return nil, fmt.Errorf("%w: offset %d where %d is due", batch.ErrHeader, b.BaseOffset(), due)
 	}
 	plain, err := b.Plain(&v.plain, MaxPlain)
 	if err != nil {

@@ -75,6 +75,15 @@ func (w *walker) whole(pos int64) (batch.Batch, error) {
 	return b, batch.Check(b)
 }
 
+// wholeAt returns the batch at pos, checked, also that it is the one that is due there: its offset is outside the checksum.
+func (w *walker) wholeAt(pos, due int64) (batch.Batch, error) {
+	b, err := w.whole(pos)
+	if err == nil && b.BaseOffset() != due {
+		return nil, fmt.Errorf("%w: offset %d where %d is due", batch.ErrHeader, b.BaseOffset(), due)
+	}
+	return b, err
+}
+
 // isDamage tells bytes that are not a whole batch from a file that cannot be read.
 func isDamage(err error) bool {
 	for _, e := range []error{batch.ErrShort, batch.ErrMagic, batch.ErrLength, batch.ErrHeader, batch.ErrCRC} {

@@ -12,16 +12,10 @@ import (
 // AlterTopic changes settings of a topic, by Kafka's names, durably: those in set get these values, those in unset, which need not be set, their defaults again. They hold from now on. All faults
 // are reported at once, and then nothing changes.
 func (b *Broker) AlterTopic(name string, set map[string]string, unset []string) error {
-	if err := b.enterToChange(); err != nil {
-		return err
-	}
-	defer b.leave()
-	b.admin.Lock()
-	defer b.admin.Unlock()
-	t, err := b.Topic(name)
-	if err != nil {
-		return err
-	}
+	return b.change(name, func(t *Topic) error { return b.alterTopic(t, set, unset) })
+}
+
+func (b *Broker) alterTopic(t *Topic, set map[string]string, unset []string) error {
 	info := t.described()
 	info.Config = maps.Clone(info.Config)
 	if info.Config == nil {
@@ -36,9 +30,9 @@ func (b *Broker) AlterTopic(name string, set map[string]string, unset []string) 
 		}
 		delete(info.Config, k)
 	}
-	_, err = ParseConfig(info.Config)
+	_, err := ParseConfig(info.Config)
 	if err := errors.Join(append(errs, err)...); err != nil {
-		return fmt.Errorf("topic %s: %w", name, err)
+		return fmt.Errorf("topic %s: %w", t.Name(), err)
 	}
 	if err := b.meta.PutTopic(info); err != nil {
 		return err

@@ -211,7 +211,11 @@ func (b *Broker) Close() error {
 	all := true
 	var errs []error
 	var mu sync.Mutex // of the three above
-	b.atOnce(func(p *Partition) {
+	var ps []*Partition
+	for _, t := range b.list() {
+		ps = append(ps, t.Partitions()...)
+	}
+	atOnce(ps, func(p *Partition) {
 		end, dirty, err := p.close()
 		mu.Lock()
 		defer mu.Unlock()
@@ -228,21 +232,19 @@ func (b *Broker) Close() error {
 }
 
 // atOnce calls fn with every partition, as many at a time as the disk gains from.
-func (b *Broker) atOnce(fn func(p *Partition)) {
-	var ps []*Partition
-	for _, t := range b.list() {
-		ps = append(ps, t.Partitions()...)
-	}
+func atOnce(ps []*Partition, fn func(p *Partition)) {
 	var next atomic.Int64
-	var workers sync.WaitGroup
-	for range min(len(ps), maxSyncs) {
-		workers.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(ps)); i = next.Add(1) - 1 {
-				fn(ps[i])
-			}
-		})
+	work := func() {
+		for i := next.Add(1) - 1; i < int64(len(ps)); i = next.Add(1) - 1 {
+			fn(ps[i])
+		}
 	}
-	workers.Wait()
+	var helpers sync.WaitGroup
+	for range min(len(ps), maxSyncs) - 1 {
+		helpers.Go(work)
+	}
+	work()
+	helpers.Wait()
 }
 
 // enter must succeed before meta is used, and leave follow.

@@ -79,27 +79,17 @@ func (f *flusher) run() {
 	}
 }
 
-// flushAll flushes partitions, as many at a time as the disk gains from.
+// flushAll flushes partitions.
 func (f *flusher) flushAll(queue []*Partition) {
-	var next atomic.Int64
 	var moved atomic.Bool // a recovery point
-	work := func() {
-		for i := next.Add(1) - 1; i < int64(len(queue)); i = next.Add(1) - 1 {
-			p := queue[i]
-			// Appends from here on queue the partition again.
-			p.unsynced.Store(0)
-			p.queued.Store(false)
-			if f.flush(p) {
-				moved.Store(true)
-			}
+	atOnce(queue, func(p *Partition) {
+		// Appends from here on queue the partition again.
+		p.unsynced.Store(0)
+		p.queued.Store(false)
+		if f.flush(p) {
+			moved.Store(true)
 		}
-	}
-	var helpers sync.WaitGroup
-	for range min(len(queue), maxSyncs) - 1 {
-		helpers.Go(work)
-	}
-	work()
-	helpers.Wait()
+	})
 	// The recovery points of all of them, with one sync: left in the store's buffer, the end of the process would lose them, and recovery read what is long durable.
 	if moved.Load() {
 		if err := f.b.meta.Sync(); err != nil {

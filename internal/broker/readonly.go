@@ -26,7 +26,7 @@ const anyEpoch = math.MaxInt32
 const copyTries = 3
 
 func openReadOnly(o Options) (_ *Broker, err error) {
-	b := &Broker{o: o, lock: noLock{}, syncs: make(chan struct{}, maxSyncs), files: rlog.NewFiles(maxFiles(o.FS.MaxOpen()))}
+	b := &Broker{o: o, syncs: make(chan struct{}, maxSyncs), files: rlog.NewFiles(maxFiles(o.FS.MaxOpen()))}
 	b.o.FS = vfs.ReadOnly(o.FS)
 	b.clock.wall = o.WallClock
 	made, err := o.runnelIsMade()
@@ -34,19 +34,16 @@ func openReadOnly(o Options) (_ *Broker, err error) {
 		return nil, err
 	}
 	ground := vfs.NewMemory()
+	b.lock = ground // to be closed at the end
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, ground.Close())
+			b.closed.Store(true)
+			b.life.closed = true
+			err = errors.Join(err, b.abort())
 		}
 	}()
-	b.lock = ground // to be closed at the end
 	b.wheel = wheel.New(wheel.Options{OnPanic: func(v any) { o.Logger.Error("timer panicked", "panic", v) }})
 	b.heal = newHealer(b.wheel, b.healMeta)
-	defer func() {
-		if err != nil {
-			b.wheel.Close()
-		}
-	}()
 	if made {
 		b.meta, err = o.copyMeta(ground, b.heal.need)
 	}
@@ -66,22 +63,12 @@ func openReadOnly(o Options) (_ *Broker, err error) {
 	b.flush.start(b)
 	b.clean.start(b)
 	if b.foreign {
-		err = b.findTopics()
+		if err := b.findTopics(); err != nil {
+			return nil, err
+		}
 	}
-	if err == nil {
-		err = b.loadTopics()
-	}
-	if err != nil {
-		b.closed.Store(true)
-		b.life.closed = true
-		return nil, errors.Join(err, b.abort())
-	}
-	return b, nil
+	return b, b.loadTopics()
 }
-
-type noLock struct{}
-
-func (noLock) Close() error { return nil }
 
 // runnelIsMade looks at RUNNEL without making it.
 func (o *Options) runnelIsMade() (bool, error) {

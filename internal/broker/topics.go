@@ -210,8 +210,8 @@ func checkPartitions(topic string, n int) error {
 	return nil
 }
 
-// AddPartitions raises the number of a topic's partitions to total, durably.
-func (b *Broker) AddPartitions(name string, total int) error {
+// change calls fn with a topic, and lets nobody else change topics meanwhile.
+func (b *Broker) change(name string, fn func(t *Topic) error) error {
 	if err := b.enterToChange(); err != nil {
 		return err
 	}
@@ -222,6 +222,16 @@ func (b *Broker) AddPartitions(name string, total int) error {
 	if err != nil {
 		return err
 	}
+	return fn(t)
+}
+
+// AddPartitions raises the number of a topic's partitions to total, durably.
+func (b *Broker) AddPartitions(name string, total int) error {
+	return b.change(name, func(t *Topic) error { return b.addPartitions(t, total) })
+}
+
+func (b *Broker) addPartitions(t *Topic, total int) error {
+	name := t.Name()
 	if have := len(t.Partitions()); total <= have {
 		return fmt.Errorf("%w: topic %s has %d partitions, %d asked for", kafka.ErrInvalidPartitions, name, have, total)
 	}
@@ -240,23 +250,16 @@ func (b *Broker) AddPartitions(name string, total int) error {
 
 // DeleteTopic ends a topic: from the moment that its state is durable it is gone for everybody; then its directories are renamed, then removed,
 // then its keys dropped. What a crash or an error interrupts is finished by the next Open.
-func (b *Broker) DeleteTopic(name string) error {
-	if err := b.enterToChange(); err != nil {
-		return err
-	}
-	defer b.leave()
-	b.admin.Lock()
-	defer b.admin.Unlock()
-	t, err := b.Topic(name)
-	if err != nil {
-		return err
-	}
+func (b *Broker) DeleteTopic(name string) error { return b.change(name, b.deleteTopic) }
+
+func (b *Broker) deleteTopic(t *Topic) error {
+	name := t.Name()
 	if err := b.meta.Err(); err != nil {
 		return err // nothing has happened yet
 	}
 	info := t.described()
 	info.State = meta.Deleting
-	err = b.meta.PutTopic(info)
+	err := b.meta.PutTopic(info)
 	// If that failed, the state may be durable all the same: nothing more may be acknowledged in the topic.
 	t.deleted.Store(true)
 	b.topics.Lock()
