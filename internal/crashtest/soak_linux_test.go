@@ -136,6 +136,7 @@ type soaker struct {
 	dueAt   int64         // at so many of them due is closed
 	due     chan struct{}
 	counts  soakCounts
+	passes  sync.Map // partition → *atomic.Int64: how often it has been compacted
 }
 
 // soakCounts say that what was to be tried has happened.
@@ -202,7 +203,7 @@ func (s *soaker) open(ctx context.Context) {
 		SyncInterval:  time.Duration(pick(1, 20, 1000)) * time.Millisecond,
 		CleanInterval: time.Duration(pick(20, 100)) * time.Millisecond,
 		CleanRate:     pick(-1, 0, 4<<20),
-		CleanMemory:   pick(0, 1),
+		CleanMemory:   pick(0, 2<<10), // fewer keys than there are
 		Events:        s.events(),
 	}
 	s.closing.Store(false)
@@ -244,7 +245,11 @@ func (s *soaker) events() stream.Events {
 			}
 		},
 		Expired:   func(stream.TopicPartition, int, int64, int64) { s.counts.expired.Add(1) },
-		Compacted: func(stream.TopicPartition, int64, int64, int64, int64) { s.counts.compacted.Add(1) },
+		Compacted: func(tp stream.TopicPartition, _, _, _, _ int64) {
+			s.counts.compacted.Add(1)
+			passes, _ := s.passes.LoadOrStore(tp, new(atomic.Int64))
+			passes.(*atomic.Int64).Add(1)
+		},
 	}
 }
 
