@@ -114,17 +114,16 @@ func (c *cleaner) look() bool {
 
 // each calls fn with the partitions of topics that have a policy, until the cleaner is stopped. It reports whether there is something
 // to do later.
-func (c *cleaner) each(policy func(cfg *topicConfig) bool, fn func(p *Partition, cfg *topicConfig)) (any bool) {
+func (c *cleaner) each(policy func(cfg *topicConfig) bool, fn func(p *Partition)) (any bool) {
 	for _, t := range c.b.list() {
-		cfg := t.config.Load()
-		has := policy(cfg)
+		has := policy(t.config.Load())
 		any = any || has
 		for _, p := range t.Partitions() {
 			if c.ctx.Err() != nil {
 				return true
 			}
 			if has || p.clean.trimmed.Load() {
-				fn(p, cfg)
+				fn(p)
 				any = any || p.clean.pending.Load() // it could not be done
 			}
 		}

@@ -25,12 +25,11 @@ type soiled struct {
 func (c *cleaner) compact() bool {
 	var work []soiled
 	now := c.surely()
-	any := c.each(func(cfg *topicConfig) bool { return cfg.Compact }, func(p *Partition, cfg *topicConfig) {
-		if !cfg.Compact {
-			return
-		}
+	any := c.each(func(cfg *topicConfig) bool { return cfg.Compact }, func(p *Partition) {
+		rolled := p.clean.rolled.Swap(false)
+		cfg := p.t.config.Load() // now: who changes it says so afterwards
 		timed := cfg.MinLag > 0 || cfg.MaxLag < forever
-		if !p.clean.rolled.Swap(false) && !timed {
+		if !cfg.Compact || !rolled && !timed {
 			return
 		}
 		f, err := p.Life()

@@ -30,12 +30,12 @@ func (c *cleaner) loadClock(now int64) {
 func (c *cleaner) expire() bool {
 	looked := false
 	var doubt time.Duration
-	return c.each(func(cfg *topicConfig) bool { return cfg.Expires() || cfg.Compact }, func(p *Partition, cfg *topicConfig) {
+	return c.each(func(cfg *topicConfig) bool { return cfg.Expires() || cfg.Compact }, func(p *Partition) {
 		now := c.b.clock.millis() // others may have taken their time
 		if !looked {
 			looked, doubt = true, c.inDoubt(now)
 		}
-		c.expirePartition(p, cfg, now, doubt)
+		c.expirePartition(p, now, doubt)
 	})
 }
 
@@ -63,7 +63,7 @@ func (c *cleaner) inDoubt(now int64) time.Duration {
 	return doubt
 }
 
-func (c *cleaner) expirePartition(p *Partition, cfg *topicConfig, now int64, doubt time.Duration) {
+func (c *cleaner) expirePartition(p *Partition, now int64, doubt time.Duration) {
 	if wait := p.clean.due - now; !p.clean.pending.Swap(false) && wait > 0 && wait <= lookAgainAfter.Milliseconds() { // longer, if the clock has been put back
 		return
 	}
@@ -72,6 +72,7 @@ func (c *cleaner) expirePartition(p *Partition, cfg *topicConfig, now int64, dou
 		p.clean.pending.Store(true) // when it is open again
 		return
 	}
+	cfg := p.t.config.Load() // now: who changes it says so afterwards
 	r := rlog.Retention{Now: now, Age: -1, Bytes: -1, Doubt: doubt}
 	if cfg.Delete {
 		r.Age, r.Bytes = cfg.Retention, cfg.RetentionBytes
