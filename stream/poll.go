@@ -155,7 +155,8 @@ func (c *consumer) collect(dst []Record) (int, error) {
 // next poll; else the partition is passed over from now on.
 func (c *consumer) fillOrReset(t *track, dst []Record, room *int, first bool) (n int, err error) {
 	n, err = c.fill(t, dst, room, first)
-	if n == 0 && errors.Is(err, kafka.ErrOffsetOutOfRange) {
+	for at := int64(-1); n == 0 && errors.Is(err, kafka.ErrOffsetOutOfRange) && t.next != at; { // retention may overtake the new position too
+		at = t.next
 		if err = c.reset(t, err); err == nil {
 			n, err = c.fill(t, dst, room, first)
 		}
