@@ -78,7 +78,7 @@ func (c *cleanRun) checkBatch(b batch.Batch) error {
 func (c *cleanRun) between(b batch.Batch, at *int64, to int64) func(yield func(error) bool) {
 	return func(yield func(error) bool) {
 		var buf []byte
-		plain, err := b.Plain(&buf, math.MaxInt32)
+		plain, err := new(batch.Decompressor).Plain(b, &buf, math.MaxInt32)
 		if err != nil {
 			yield(err)
 			return
@@ -202,7 +202,7 @@ func (c *cleanRun) scan(from int64) (map[int64]bool, error) {
 			return recs, err
 		}
 		var buf []byte
-		plain, err := b.Plain(&buf, math.MaxInt32)
+		plain, err := new(batch.Decompressor).Plain(b, &buf, math.MaxInt32)
 		if err != nil {
 			return nil, err
 		}

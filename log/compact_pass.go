@@ -32,8 +32,9 @@ type pass struct {
 	// repeatable are the last offsets of batches that producers may repeat.
 	repeatable map[int64]struct{}
 
-	filter batch.Filter
-	plain  []byte
+	filter  batch.Filter
+	plain   []byte
+	plainer batch.Decompressor
 	// Of the batch that is being mapped.
 	hashes  []keyHash
 	offsets []int64
@@ -167,7 +168,7 @@ func (p *pass) mapBatch(b batch.Batch) error {
 		}
 		p.end = b.LastOffset() + 1 // one batch at least, or no pass would ever come behind it
 	}
-	plain, err := b.Plain(&p.plain, MaxPlain)
+	plain, err := p.plainer.Plain(b, &p.plain, MaxPlain)
 	if err != nil {
 		return nil // nobody can read its records; they stay
 	}

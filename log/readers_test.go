@@ -52,7 +52,7 @@ func (t *tracked) read(c *cleanRun, n int) error {
 			return fmt.Errorf("A12: a cursor at %d found the batch from %d to %d", t.at, b.BaseOffset(), b.LastOffset())
 		}
 		var buf []byte
-		plain, err := b.Plain(&buf, math.MaxInt32)
+		plain, err := new(batch.Decompressor).Plain(b, &buf, math.MaxInt32)
 		if err != nil {
 			return err
 		}

@@ -112,7 +112,7 @@ func firstAt(f vfs.File, b batch.Batch, t, start, limit int64) (found Found, ok 
 		return Found{}, false, nil
 	}
 	var buf []byte
-	plain, err := b.Plain(&buf, MaxPlain)
+	plain, err := new(batch.Decompressor).Plain(b, &buf, MaxPlain)
 	if err != nil {
 		return Found{}, false, err
 	}

@@ -57,6 +57,7 @@ type verifier struct {
 	report  func(*kafka.CorruptError)
 	due, to int64
 	plain   []byte
+	plainer batch.Decompressor
 	pending []*kafka.CorruptError // found in one segment
 	err     error                 // why there is no going on
 }
@@ -156,7 +157,7 @@ func (v *verifier) batch(w *walker, pos, due int64) (b batch.Batch, err error) {
 	if b, err = w.wholeAt(pos, due); err != nil {
 		return nil, err
 	}
-	plain, err := b.Plain(&v.plain, MaxPlain)
+	plain, err := v.plainer.Plain(b, &v.plain, MaxPlain)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/runnelmq/runnel/internal/batch"
 	"github.com/runnelmq/runnel/internal/broker"
 	"github.com/runnelmq/runnel/internal/kafka"
 	"github.com/runnelmq/runnel/internal/wheel"
@@ -50,9 +51,10 @@ type consumer struct {
 		// body is the record whose loop body has not ended: automatic commits leave it out. nil: none.
 		body *track
 	}
-	arena   []byte   // see copy; c.polling is held
-	scratch []Record // of Poll; c.polling is held
-	runs    []run    // of the last collect; c.polling is held
+	arena   []byte             // see copy; c.polling is held
+	plainer batch.Decompressor // c.polling is held
+	scratch []Record           // of Poll; c.polling is held
+	runs    []run              // of the last collect; c.polling is held
 }
 
 // subscription is what the assignment follows.

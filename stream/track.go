@@ -249,7 +249,7 @@ func (c *consumer) nextBatch(t *track) error {
 			t.next = max(t.next, t.cur.Offset())
 			return t.life.ReadError(err)
 		}
-		right, err := t.take(b)
+		right, err := t.take(b, &c.plainer)
 		if err != nil || t.batch != nil {
 			return t.life.ReadError(err)
 		}
@@ -263,7 +263,7 @@ func (c *consumer) nextBatch(t *track) error {
 
 // take makes b the batch that is handed over, at the record that is due; control batches are passed over. It reports whether b is right: of most batches that shows
 // later, see confirm.
-func (t *track) take(b batch.Batch) (right bool, err error) {
+func (t *track) take(b batch.Batch, plainer *batch.Decompressor) (right bool, err error) {
 	defer vfs.Catch(vfs.Arm(), t.cur.File(), &err)
 	if b.Control() {
 		if batch.Check(b) != nil {
@@ -273,7 +273,7 @@ func (t *track) take(b batch.Batch) (right bool, err error) {
 		return true, nil
 	}
 	if b.Codec() != batch.None {
-		return t.unpack(b)
+		return t.unpack(b, plainer)
 	}
 	it := b.Iter()
 	if b.Count() == b.LastOffsetDelta()+1 { // no holes
@@ -286,14 +286,14 @@ func (t *track) take(b batch.Batch) (right bool, err error) {
 }
 
 // unpack makes the batch that is handed over one that was compressed. Its bytes are the track's own from then on, so they are checked before.
-func (t *track) unpack(b batch.Batch) (right bool, err error) {
+func (t *track) unpack(b batch.Batch, plainer *batch.Decompressor) (right bool, err error) {
 	if batch.Check(b) != nil {
 		return false, nil
 	}
 	if cap(t.kept) > maxKept {
 		t.kept = nil
 	}
-	plain, err := b.Plain(&t.kept, rlog.MaxPlain)
+	plain, err := plainer.Plain(b, &t.kept, rlog.MaxPlain)
 	if err != nil {
 		if err = t.cur.Unreadable(b, err); err == nil {
 			t.next = b.LastOffset() + 1
@@ -365,6 +365,9 @@ func (t *track) confirm(b batch.Batch) (ok bool) {
 	}
 	return
 }
+
+// maxKept is the capacity of a buffer that is kept between calls.
+const maxKept = 256 << 10
 
 // arenaSize bounds what a kept record keeps alive besides itself.
 const arenaSize = 64 << 10

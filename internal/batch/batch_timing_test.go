@@ -156,7 +156,7 @@ func BenchmarkPlain(bench *testing.B) {
 			bench.SetBytes(int64(len(b)))
 			bench.ReportAllocs()
 			for bench.Loop() {
-				if _, err := packed.Plain(&buf, len(b)); err != nil {
+				if _, err := new(Decompressor).Plain(packed, &buf, len(b)); err != nil {
 					bench.Fatal(err)
 				}
 			}

@@ -48,6 +48,14 @@ func (b *Builder) Count() int { return int(b.count) }
 // Len returns the size in bytes of the batch so far, header included.
 func (b *Builder) Len() int { return len(b.buf) }
 
+// Buffer takes the memory of the batch back, for another Reset; nil if its capacity is above most.
+func (b *Builder) Buffer(most int) []byte {
+	if cap(b.buf) > most {
+		return nil
+	}
+	return b.buf[:0]
+}
+
 // Append adds a record with the timestamp ts in ms. A nil key or value is null. Nothing of the arguments is kept.
 func (b *Builder) Append(ts int64, key, value []byte, headers []kafka.Header) {
 	if b.count == 0 {

@@ -72,7 +72,7 @@ func Validate(b []byte, buf *[]byte, limit int) (plain Batch, err error) {
 	if err := validateHeader(b); err != nil {
 		return nil, err
 	}
-	if plain, err = Batch(b).Plain(buf, limit); err != nil {
+	if plain, err = new(Decompressor).Plain(Batch(b), buf, limit); err != nil {
 		return nil, err
 	}
 	if err := validateRecords(plain); err != nil {

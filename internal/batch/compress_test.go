@@ -62,7 +62,7 @@ func TestCompressedComesBack(t *testing.T) {
 			if err := Check(out); err != nil || out.Codec() != c.codec {
 				t.Fatalf("%s %d: codec %s, %v", c.codec, c.level, out.Codec(), err)
 			}
-			plain, err := out.Plain(&buf, len(b)-HeaderSize)
+			plain, err := new(Decompressor).Plain(out, &buf, len(b)-HeaderSize)
 			if err != nil {
 				t.Fatalf("%s %d: %v", c.codec, c.level, err)
 			}
@@ -117,7 +117,7 @@ func TestEmptyBatchesStayPlain(t *testing.T) {
 		b := bytes.Clone(filler) // as nobody writes it
 		Batch(b).setCodec(c)
 		var buf []byte
-		plain, err := Batch(reseal(b)).Plain(&buf, 0)
+		plain, err := new(Decompressor).Plain(Batch(reseal(b)), &buf, 0)
 		if err != nil || len(plain) != HeaderSize || plain.Codec() != None {
 			t.Errorf("%s: %x, %v", c, plain, err)
 		}
@@ -189,13 +189,13 @@ func TestReadsWhatOtherClientsWrite(t *testing.T) {
 	} {
 		for _, spare := range []int{0, 1, 1 << 20} {
 			var buf []byte
-			plain, err := withRecords(b, c.codec, c.records).Plain(&buf, len(records)+spare)
+			plain, err := new(Decompressor).Plain(withRecords(b, c.codec, c.records), &buf, len(records)+spare)
 			if err != nil || !bytes.Equal(plain[HeaderSize:], records) {
 				t.Errorf("%s, room for %d bytes more: %v", c.name, spare, err)
 			}
 		}
 		var buf []byte
-		if _, err := withRecords(b, c.codec, c.records).Plain(&buf, len(records)-1); !errors.Is(err, ErrTooLarge) {
+		if _, err := new(Decompressor).Plain(withRecords(b, c.codec, c.records), &buf, len(records)-1); !errors.Is(err, ErrTooLarge) {
 			t.Errorf("%s, room for a byte less: %v", c.name, err)
 		}
 	}
@@ -249,13 +249,13 @@ func TestPlainUsesTheBuffer(t *testing.T) {
 	for _, c := range codecs[1:] {
 		out := packed(t, NewCompressor(c, 0), b)
 		buf := make([]byte, 0, 2*len(b))
-		plain, err := out.Plain(&buf, len(b))
+		plain, err := new(Decompressor).Plain(out, &buf, len(b))
 		if err != nil || &plain[0] != &buf[:1][0] {
 			t.Errorf("%s: the buffer is not used (%v)", c, err)
 		}
 		var empty []byte
-		first, err := out.Plain(&empty, len(b))
-		again, err2 := out.Plain(&empty, len(b))
+		first, err := new(Decompressor).Plain(out, &empty, len(b))
+		again, err2 := new(Decompressor).Plain(out, &empty, len(b))
 		if err != nil || err2 != nil || &first[0] != &again[0] {
 			t.Errorf("%s: what was grown is not used again (%v, %v)", c, err, err2)
 		}
@@ -265,7 +265,7 @@ func TestPlainUsesTheBuffer(t *testing.T) {
 			t.Errorf("%s: the memory for the result is not used (%v)", c, err)
 		}
 	}
-	plain, err := b.Plain(nil, 0)
+	plain, err := new(Decompressor).Plain(b, nil, 0)
 	if err != nil || &plain[0] != &b[0] {
 		t.Errorf("a batch that is not compressed is not returned as it is (%v)", err)
 	}
@@ -276,7 +276,7 @@ func TestFramesAreThoseOfJava(t *testing.T) {
 	var buf []byte
 	for c, shape := range map[Codec]func([]byte) string{LZ4: lz4Shape, Snappy: xerialShape} {
 		theirs, _ := javaVector(t, "large-"+c.String())
-		plain, err := theirs.Plain(&buf, maxRecords)
+		plain, err := new(Decompressor).Plain(theirs, &buf, maxRecords)
 		if err != nil {
 			t.Fatal(err)
 		}

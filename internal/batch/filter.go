@@ -12,6 +12,7 @@ import (
 type Filter struct {
 	Limit int // greatest size in bytes of a batch's records, decompressed; 0: none but the format's
 
+	plainer Decompressor
 	plain   []byte // the records of the batch, decompressed
 	out     []byte // the batch with the records that stay
 	packed  []byte // out, compressed
@@ -41,7 +42,7 @@ func (f *Filter) Apply(b Batch, keep func(r *Record) bool, horizon int64) (out B
 	if limit == 0 {
 		limit = maxRecords
 	}
-	plain, err := b.Plain(&f.plain, limit)
+	plain, err := f.plainer.Plain(b, &f.plain, limit)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -24,7 +24,7 @@ func TestFilterAgainstAModel(t *testing.T) {
 			odds := []int{0, 1, 2, 10, 100}[rng.IntN(5)]
 			var seen, want []got
 			var buf []byte
-			plain, err := b.Plain(&buf, maxRecords)
+			plain, err := new(Decompressor).Plain(b, &buf, maxRecords)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -65,7 +65,7 @@ func checkFiltered(t *testing.T, b, out Batch, want []got, horizon int64) {
 		t.Fatal(err)
 	}
 	var buf []byte
-	plain, err := out.Plain(&buf, maxRecords)
+	plain, err := new(Decompressor).Plain(out, &buf, maxRecords)
 	if err != nil {
 		t.Fatal(err)
 	}

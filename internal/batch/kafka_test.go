@@ -53,7 +53,7 @@ func describe(t testing.TB, b Batch) string {
 	}
 	fmt.Fprintf(&s, "\nmax timestamp %d records %d\n", b.MaxTimestamp(), b.Count())
 	var buf []byte
-	plain, err := b.Plain(&buf, maxRecords)
+	plain, err := new(Decompressor).Plain(b, &buf, maxRecords)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"sync"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -17,8 +16,14 @@ import (
 // maxRecords is the greatest limit of Plain: what a batch can hold, less what lets sums of sizes fit an int32.
 const maxRecords = math.MaxInt32 - 1<<20
 
-// Plain returns the batch with its records as they are without compression. A batch whose codec is none is returned as
-// it is, and buf and limit mean nothing. Any other is decompressed into *buf, which is grown as needed and keeps the
+// Decompressor decompresses the records of batches. It keeps its decoders from batch to batch, has no goroutine and
+// nothing to close, and is not safe for concurrent use. The zero value is ready.
+type Decompressor struct {
+	gzip *gzipDecoder
+	zstd *zstd.Decoder
+}
+
+// Plain returns b with its records as they are without compression. A batch whose codec is none is returned as it is, and buf and limit mean nothing. Any other is decompressed into *buf, which is grown as needed and keeps the
 // memory for the next call; *buf must not overlap b. What is returned aliases it: header and records, codec none, the
 // length field right and the checksum that of the compressed batch, so that it can be read but does not pass Check.
 //
@@ -26,7 +31,7 @@ const maxRecords = math.MaxInt32 - 1<<20
 // ErrTooLarge, found before much more than limit has been allocated or produced, whatever the batch says of its size;
 // beside it a decoder uses memory of its own, up to about 8 MiB. Bytes that do not decompress are an error that matches
 // ErrCodec.
-func (b Batch) Plain(buf *[]byte, limit int) (Batch, error) {
+func (d *Decompressor) Plain(b Batch, buf *[]byte, limit int) (Batch, error) {
 	codec := b.Codec()
 	if codec == None {
 		return b, nil
@@ -41,13 +46,13 @@ func (b Batch) Plain(buf *[]byte, limit int) (Batch, error) {
 		err = errors.New("unknown")
 	case len(packed) == 0: // a batch without records
 	case codec == Gzip:
-		out, err = gunzip(out, packed, limit)
+		out, err = d.gunzip(out, packed, limit)
 	case codec == Snappy:
 		out, err = unsnappy(out, packed, limit)
 	case codec == LZ4:
 		out, err = unlz4(out, packed, limit)
 	case codec == Zstd:
-		out, err = unzstd(out, packed, limit)
+		out, err = d.unzstd(out, packed, limit)
 	}
 	*buf = out
 	if err == errBeyond {
@@ -83,26 +88,22 @@ func times(n, factor, most int) int {
 	return n * factor
 }
 
-// Decoders are kept for the next batch. Those in the pools hold no batch and have no goroutine.
-var (
-	gzipDecoders = sync.Pool{New: func() any { return new(gzipDecoder) }}
-	zstdDecoders = sync.Pool{New: newZstdDecoder}
-)
-
 type gzipDecoder struct {
 	src bytes.Reader
 	dec gzip.Reader
 }
 
-func gunzip(dst, src []byte, limit int) ([]byte, error) {
-	d := gzipDecoders.Get().(*gzipDecoder)
-	defer gzipDecoders.Put(d)
-	defer d.src.Reset(nil)
-	d.src.Reset(src)
-	if err := d.dec.Reset(&d.src); err != nil {
+func (d *Decompressor) gunzip(dst, src []byte, limit int) ([]byte, error) {
+	if d.gzip == nil {
+		d.gzip = new(gzipDecoder)
+	}
+	g := d.gzip
+	defer g.src.Reset(nil)
+	g.src.Reset(src)
+	if err := g.dec.Reset(&g.src); err != nil {
 		return dst, err
 	}
-	return readAll(dst, &d.dec, limit)
+	return readAll(dst, &g.dec, limit)
 }
 
 // lz4Magic begins a frame. The library knows an older kind of frame too, which Kafka does not.
@@ -121,7 +122,7 @@ func unlz4(dst, src []byte, limit int) ([]byte, error) {
 
 // newZstdDecoder returns a decoder that goes no further than the capacity of what it appends to. The window lies in
 // there too, so it may be as large as it likes; the decoder's limit on memory would limit the window.
-func newZstdDecoder() any {
+func newZstdDecoder() *zstd.Decoder {
 	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxWindow(1<<31))
 	if err != nil {
 		panic(err) // the options are constant
@@ -138,9 +139,10 @@ const zstdBlock = 128 << 10
 // The decoder does not always tell a lack of room from damage: it may be a lack of room if a whole block would not have
 // had enough, and the next attempt has that. There is room for one block beyond the limit: where that is not enough, what
 // has been produced is beyond the limit already.
-func unzstd(dst, src []byte, limit int) ([]byte, error) {
-	d := zstdDecoders.Get().(*zstd.Decoder)
-	defer zstdDecoders.Put(d)
+func (d *Decompressor) unzstd(dst, src []byte, limit int) ([]byte, error) {
+	if d.zstd == nil {
+		d.zstd = newZstdDecoder()
+	}
 	at, most := len(dst), limit+zstdBlock
 	size := cap(dst) - at
 	var head zstd.Header
@@ -153,7 +155,7 @@ func unzstd(dst, src []byte, limit int) ([]byte, error) {
 	for {
 		size = min(size, most)
 		dst = grow(dst, at+size)
-		out, err := d.DecodeAll(src, dst[at:at:at+size])
+		out, err := d.zstd.DecodeAll(src, dst[at:at:at+size])
 		exceeded := errors.Is(err, zstd.ErrDecoderSizeExceeded)
 		if err != nil && size < most && (exceeded || len(out)+zstdBlock > size) {
 			size = max(times(size, 4, most), size+zstdBlock)

@@ -17,7 +17,7 @@ func TestPlainLimit(t *testing.T) {
 			out := packed(t, NewCompressor(c, 0), b)
 			var buf []byte
 			for _, limit := range []int{-1, 0, 1, records / 2, records - 1, records, records + 1, math.MaxInt} {
-				plain, err := out.Plain(&buf, limit)
+				plain, err := new(Decompressor).Plain(out, &buf, limit)
 				switch {
 				case limit >= records && (err != nil || len(plain) != len(b)):
 					t.Errorf("%s of %d bytes, limit %d: %d bytes, %v", c, records, limit, len(plain), err)
@@ -89,7 +89,7 @@ func TestDamagedCompression(t *testing.T) {
 		{"codec 7", 7, "x"},
 	} {
 		var buf []byte
-		_, err := withRecords(b, c.codec, []byte(c.records)).Plain(&buf, 1<<20)
+		_, err := new(Decompressor).Plain(withRecords(b, c.codec, []byte(c.records)), &buf, 1<<20)
 		if !errors.Is(err, ErrCodec) || !strings.Contains(err.Error(), c.codec.String()) {
 			t.Errorf("%s: %v", c.name, err)
 		}
@@ -103,7 +103,7 @@ func TestBatchesDoNotSeeEachOther(t *testing.T) {
 			records := lz4Magic + "\x40\x40" + string([]byte{byte(sum)}) + block + "\x00\x00\x00\x00"
 			packed = withRecords(sample(), LZ4, []byte(records))
 			var buf []byte
-			if _, err = packed.Plain(&buf, 1<<20); err == nil || !strings.Contains(err.Error(), "header checksum") {
+			if _, err = new(Decompressor).Plain(packed, &buf, 1<<20); err == nil || !strings.Contains(err.Error(), "header checksum") {
 				return packed, err
 			}
 		}
@@ -120,7 +120,7 @@ func TestBatchesDoNotSeeEachOther(t *testing.T) {
 
 // readPacked reads all of b as a consumer does.
 func readPacked(b Batch, buf *[]byte) error {
-	plain, err := b.Plain(buf, 1<<20)
+	plain, err := new(Decompressor).Plain(b, buf, 1<<20)
 	if err != nil {
 		return err
 	}

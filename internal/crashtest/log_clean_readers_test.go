@@ -247,7 +247,7 @@ func (x *takenAway) readOne(c *rlog.Cursor, r *rand.Rand) (err error) {
 		return fmt.Errorf("looking for %d found %s", want, describe(b))
 	}
 	var buf []byte
-	plain, err := b.Plain(&buf, 1<<20)
+	plain, err := new(batch.Decompressor).Plain(b, &buf, 1<<20)
 	if err != nil {
 		return err
 	}
