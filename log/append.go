@@ -67,6 +67,7 @@ func (l *Log) Append(b batch.Batch) (Appended, error) {
 	s.note(b, pos, l.settings.Load().IndexInterval)
 	l.mu.recent = l.mu.producers.noteOf(p, b)
 	s.written.Store(pos + int64(len(b)))
+	l.o.Counts.appended(b.Count(), len(b))
 	last := b.LastOffset()
 	l.end.Store(last + 1)
 	return Appended{Base: base, Last: last, LeaderEpoch: l.o.Epoch}, nil

@@ -77,6 +77,8 @@ type Options struct {
 	Settings
 	MinFree int64 // bytes of the file system that appends leave free
 
+	// Counts is where the log counts; nil: nobody wants to know.
+	Counts *Counts
 	// Syncs bounds the syncs that run at once; shared by the logs of an engine. nil: no bound.
 	Syncs chan struct{}
 	// Files bounds the files that are open; shared by the logs of an engine. nil: no bound.
@@ -204,14 +206,28 @@ func (l *Log) Settle() {
 	<-l.flush.running
 }
 
-// Believed is the end of what a log that has failed may be opened with in the same process, nil for all of it. After a failed sync it is the durable end: pages behind it
+// Believed is the end of what a log that has failed may be opened with in the same process, nil for all of it. After a failed sync it is the durable end, unless the log is Unproven: pages behind it
 // that somebody has mapped stay in memory, look clean and are not what the disk has, also after they have been written and synced again.
 func (l *Log) Believed() *int64 {
-	if l.syncFailed.Load() {
+	if l.syncFailed.Load() && !l.Unproven() {
 		end := l.durable.Load()
 		return &end
 	}
 	return nil
+}
+
+// Unproven reports whether a sync has failed before any has covered what the log was opened with: recovery has found it behind the recovery point, and it may have been durable for long. Only the disk
+// knows, and it is asked when nobody has the file mapped any more: see Released.
+func (l *Log) Unproven() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.syncFailed.Load() && l.durable.Load() < l.mu.opened
+}
+
+// Released reports whether the last reader of the last segment has gone too, after Abandon.
+func (l *Log) Released() bool {
+	s := l.segments.Load().active
+	return s == nil || s.refs.Load() == 0
 }
 
 // corrupt describes damage in a segment.

@@ -22,6 +22,9 @@ var ErrStray = errors.New("directory belongs to another topic id")
 //
 // Errors: ErrStray; *kafka.CorruptError if the log ends below its recovery point; else those of the file system.
 func Open(o Options) (*Log, error) {
+	if o.Counts == nil {
+		o.Counts = new(Counts)
+	}
 	l := &Log{o: o}
 	if o.Files != nil {
 		l.o.FS = patient{o.FS, o.Files}

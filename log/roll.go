@@ -3,6 +3,7 @@ package rlog
 import (
 	"errors"
 	"io/fs"
+	"time"
 
 	"github.com/runnelmq/runnel/index"
 	"github.com/runnelmq/runnel/internal/sabotage"
@@ -113,6 +114,11 @@ func (l *Log) syncAlone(f vfs.File) error {
 }
 
 func (l *Log) syncFile(f vfs.File) error {
+	began := time.Now()
+	defer func() {
+		l.o.Counts.Syncs.Add(1)
+		l.o.Counts.SyncNanos.Add(int64(time.Since(began)))
+	}()
 	if l.o.Syncs != nil {
 		l.o.Syncs <- struct{}{}
 		defer func() { <-l.o.Syncs }()

@@ -112,6 +112,7 @@ type Broker struct {
 	topics struct {
 		sync.RWMutex
 		byName   map[string]*Topic // exact names
+		past     Counts            // of topics that have been deleted
 		changes  atomic.Int64      // raised after a change
 		watchers watchers
 		// deleting are topics whose deletion was interrupted by an error, by lower-case name; admin is held.

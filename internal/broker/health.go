@@ -2,6 +2,7 @@ package broker
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/runnelmq/runnel/internal/kafka"
@@ -149,6 +150,12 @@ func (p *Partition) reopen() error {
 		return err
 	}
 	old.l.Settle()
+	if old.l.Unproven() {
+		old.l.Abandon()
+		if !old.l.Released() {
+			return fmt.Errorf("%s: %w: it is still being read", p.tp, kafka.ErrPartitionFailed)
+		}
+	}
 	f, err := p.open(old)
 	var lost *kafka.CorruptError
 	if errors.As(err, &lost) {

@@ -232,7 +232,10 @@ func (p *Partition) namedState(name string, id int64) (*State, error) {
 	}
 	st, err := p.readState(f, name, id, nil)
 	if err != nil {
-		return nil, f.explain(err)
+		if ferr := f.l.Err(); ferr != nil {
+			return nil, ferr // it has failed meanwhile, and recovery may be cutting what was read
+		}
+		return nil, kafka.Storage(f.explain(err))
 	}
 	if p.named.byName == nil {
 		p.named.byName = map[string]*State{}
@@ -284,6 +287,7 @@ func (p *Partition) settleBehindDamage(name string, id int64) error {
 func (s *State) replay(l *rlog.Log, id, end int64, passOver func(err error)) error {
 	c := l.NewCursor(s.next)
 	defer c.Close()
+	var plainer batch.Decompressor
 	for s.next < end {
 		b, err := c.Next(l.EndOffset())
 		var damaged *kafka.CorruptError
@@ -301,7 +305,7 @@ func (s *State) replay(l *rlog.Log, id, end int64, passOver func(err error)) err
 		if b == nil || err != nil {
 			return err
 		}
-		if err := s.look(c, b, id); err != nil {
+		if err := s.look(c, b, id, &plainer); err != nil {
 			return err
 		}
 		s.next = c.Offset()
@@ -309,13 +313,13 @@ func (s *State) replay(l *rlog.Log, id, end int64, passOver func(err error)) err
 	return nil
 }
 
-func (s *State) look(c *rlog.Cursor, b batch.Batch, id int64) (err error) {
+func (s *State) look(c *rlog.Cursor, b batch.Batch, id int64, plainer *batch.Decompressor) (err error) {
 	defer vfs.Catch(vfs.Arm(), c.File(), &err)
 	if b.ProducerID() != id {
 		return nil
 	}
 	var buf []byte
-	plain, err := b.Plain(&buf, rlog.MaxPlain)
+	plain, err := plainer.Plain(b, &buf, rlog.MaxPlain)
 	if err != nil {
 		return err
 	}

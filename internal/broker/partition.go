@@ -27,6 +27,7 @@ type Partition struct {
 	watchers watchers
 	state    atomic.Int32 // kafka.PartitionState; changed with health locked
 	refused  atomic.Int64 // bytes of the batch for which there was no space
+	counts   rlog.Counts
 	health   health
 
 	mu struct {
@@ -156,6 +157,7 @@ func (p *Partition) open(last *Life) (*Life, error) {
 		Settings:       p.t.config.Load().Settings,
 		MinFree:        b.o.MinFree,
 		Syncs:          b.syncs,
+		Counts:         &p.counts,
 		Files:          b.files,
 		Advanced:       p.watchers.wake,
 	}

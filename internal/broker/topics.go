@@ -264,6 +264,9 @@ func (b *Broker) deleteTopic(t *Topic) error {
 	t.deleted.Store(true)
 	b.topics.Lock()
 	delete(b.topics.byName, name)
+	for _, p := range t.Partitions() {
+		b.topics.past.add(p)
+	}
 	b.topics.Unlock()
 	b.changed()
 	for _, p := range t.Partitions() {
