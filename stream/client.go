@@ -47,10 +47,13 @@ type Producer interface {
 	// crashes. For producers without a name: ErrUnsupported.
 	//
 	// When a record with a Sequence fails, later ones of its partition fail too, with its error, so that it can be sent again without being taken
-	// for a duplicate. Sending it again with success, or calling LastSequence, lets them through.
+	// for a duplicate. Sending again what has failed, in order, or calling LastSequence, lets others through. A record that can never be written (ErrRecordTooLarge,
+	// ErrInvalidRecord) holds nothing back.
 	LastSequence(ctx context.Context, tp TopicPartition) (int64, error)
 	// Begin opens a transaction. In this version: ErrUnsupported.
 	Begin(ctx context.Context) (Txn, error)
+	// Metrics returns a snapshot of what the producer has done.
+	Metrics() ProducerMetrics
 	// Close flushes and ends the producer; what ctx leaves no time for fails with ErrClosed. Idempotent.
 	Close(ctx context.Context) error
 }

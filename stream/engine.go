@@ -39,7 +39,8 @@ type Engine struct {
 	mu struct {
 		sync.Mutex
 		closed  bool
-		clients map[closer]struct{} // open producers and consumers
+		clients map[closer]struct{}        // open producers and consumers
+		past    map[string]ProducerMetrics // of producers that have been closed, by name
 	}
 	ended chan struct{} // closed when Close has ended
 }
@@ -130,7 +131,7 @@ func open(o Options, dir string, own vfs.FS) (_ *Engine, err error) {
 		return nil, err
 	}
 	e := &Engine{o: o, b: b, fs: own, ended: make(chan struct{})}
-	e.mu.clients = map[closer]struct{}{}
+	e.mu.clients, e.mu.past = map[closer]struct{}{}, map[string]ProducerMetrics{}
 	return e, nil
 }
 
@@ -206,6 +207,13 @@ func (e *Engine) unregister(c closer) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.mu.clients, c)
+	if p, ok := c.(*producer); ok {
+		m := p.Metrics()
+		m.BufferMemory = 0
+		sum := e.mu.past[p.c.Name]
+		sum.add(m)
+		e.mu.past[p.c.Name] = sum
+	}
 }
 
 // topic finds a topic, making it if Options.AutoCreate says so.

@@ -55,6 +55,42 @@ func BenchmarkProduceSync(b *testing.B) {
 	}
 }
 
+// BenchmarkProduce sends records of 100 bytes by Produce, AcksWritten, and waits for all of them.
+func BenchmarkProduce(b *testing.B) {
+	for _, ground := range []string{"disk", "memory"} {
+		b.Run(ground, func(b *testing.B) {
+			eng, err := stream.OpenMemory(nil)
+			if ground == "disk" {
+				check(b, eng.Close())
+				eng, err = stream.Open(b.TempDir(), nil)
+			}
+			check(b, err)
+			defer eng.Close()
+			create(b, eng, "a", 1)
+			p, err := eng.NewProducer(b.Context(), stream.ProducerConfig{Acks: stream.AcksWritten, Partitioner: stream.ManualPartitioner()})
+			check(b, err)
+			r := &stream.Record{Topic: "a", Key: make([]byte, 16), Value: make([]byte, 100)}
+			acked := 0
+			promise := func(_ stream.Receipt, err error) {
+				if err == nil {
+					acked++
+				}
+			}
+			ctx := context.Background()
+			b.ReportAllocs()
+			n := 0
+			for b.Loop() {
+				p.Produce(ctx, r, promise)
+				n++
+			}
+			check(b, p.Flush(ctx))
+			if acked != n {
+				b.Fatalf("%d of %d", acked, n)
+			}
+		})
+	}
+}
+
 // BenchmarkProduceSynced has callers send one record at a time, AcksSynced: their syncs are shared.
 func BenchmarkProduceSynced(b *testing.B) {
 	for _, callers := range []int{1, 16, 64} {

@@ -137,9 +137,6 @@ func TestVerbsOfLaterVersionsAreErrUnsupported(t *testing.T) {
 		"Explain":            second(a.Explain(ctx, "g")),
 		"TransactionalID":    newP(stream.ProducerConfig{TransactionalID: "t"}),
 		"TransactionTimeout": newP(stream.ProducerConfig{TransactionTimeout: 1}),
-		"Linger":             newP(stream.ProducerConfig{Linger: 1}),
-		"Compression":        newP(stream.ProducerConfig{Compression: 1}),
-		"interceptors":       newP(stream.ProducerConfig{Interceptors: []stream.ProducerInterceptor{nil}}),
 		"InstanceID":         newC(stream.ConsumerConfig{InstanceID: "i"}),
 		"MinBytes":           newC(stream.ConsumerConfig{MinBytes: 2}),
 		"Assignors":          newC(stream.ConsumerConfig{Assignors: []stream.Assignor{assignor{}}}),
@@ -151,7 +148,7 @@ func TestVerbsOfLaterVersionsAreErrUnsupported(t *testing.T) {
 	c.CommitAsync(nil, func(_ stream.Offsets, err error) { errs["CommitAsync"] = err; done++ })
 	c.CommitAsync(nil, nil)
 	eq(t, "callbacks of CommitAsync", done, 1)
-	eq(t, "verbs", len(errs), 22)
+	eq(t, "verbs", len(errs), 19)
 	for name, err := range errs {
 		if !errors.Is(err, stream.ErrUnsupported) || stream.IsFatal(err) || stream.IsRetriable(err) {
 			t.Errorf("%s: %v", name, err)
@@ -164,6 +161,9 @@ func TestConfigsReportAllFaultsAtOnce(t *testing.T) {
 	_, err := eng.NewProducer(t.Context(), stream.ProducerConfig{Acks: 9, BatchSize: -1, MaxInFlight: -1, TransactionalID: "t", Linger: -1})
 	wantErr(t, err, stream.ErrInvalidConfig, stream.ErrUnsupported)
 	containsAll(t, err, "Acks", "BatchSize", "MaxInFlight", "Linger")
+	_, err = eng.NewProducer(t.Context(), stream.ProducerConfig{Compression: 5, BufferMemory: 1, Linger: 2, DeliveryTimeout: 1, Interceptors: []stream.ProducerInterceptor{nil}})
+	wantErr(t, err, stream.ErrInvalidConfig)
+	containsAll(t, err, "Compression", "BufferMemory", "DeliveryTimeout", "interceptor")
 	_, err = eng.NewConsumer(t.Context(), stream.ConsumerConfig{Reset: 9, MaxBytes: -1, CommitInterval: -1, InstanceID: "i"})
 	wantErr(t, err, stream.ErrInvalidConfig, stream.ErrUnsupported)
 	containsAll(t, err, "Reset", "MaxBytes", "CommitInterval", "InstanceID")

@@ -1,12 +1,16 @@
 package stream
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	rlog "github.com/runnelmq/runnel/log"
 
 	"github.com/runnelmq/runnel/internal/batch"
 	"github.com/runnelmq/runnel/internal/broker"
@@ -15,56 +19,75 @@ import (
 
 // route is a topic as a producer sees it.
 type route struct {
-	t     *broker.Topic
-	lanes atomic.Pointer[[]*lane]
+	t      *broker.Topic
+	lanes  atomic.Pointer[[]*lane]
+	sticky sticky // of records without a key
 }
 
-// lane is a producer's way into one partition. Its lock is held from the first byte of a batch to its offset, so that sequences, records of a named
-// producer and promises have one order.
+// lane is a producer's way into one partition. One at a time hands batches to the partition, so that sequences, records of a named producer and promises have one order: either who holds the lock and
+// finds nothing accumulated, or who has the accumulator's flushing.
 type lane struct {
-	p  *broker.Partition
-	mu struct {
+	p       *broker.Partition
+	waiting atomic.Int32 // batches that are closed and have no answer
+	mu      struct {
 		sync.Mutex
-		b        batch.Builder
-		buf      []byte
+		acc    *accumulator // nil until something is accumulated
+		buf    []byte       // of a record that goes by itself
+		missed missed
+		counts laneCounts
+		// Of whoever hands over.
 		life     *broker.Life  // of the partition, which the rest is of
 		sequence int32         // of the next batch
 		state    *broker.State // of a named producer
-		missed   missed
-		unsynced []sent // records of a named producer that a failure of the partition may lose
+		unsynced []sent        // records of a named producer that a failure of the partition may lose
 		headers  []Header
 		number   [8]byte
 	}
 }
 
-// missed is the first record of a named producer that was not written. Later sequences of the partition are refused until it has been sent again, or
-// until the caller has asked for LastSequence: were they written, a retry of the missed record would be taken for a duplicate, and be lost.
-type missed struct {
-	sequence int64 // 0: none
+// missed are the records of a named producer that were not written, by sequence, lowest first. Later sequences of the partition are refused until those before them have been sent again, or until the
+// caller has asked for LastSequence: were they written, a retry of the missed record would be taken for a duplicate, and be lost.
+type missed []miss
+
+type miss struct {
+	sequence int64
 	err      error
 }
+
+// maxMissed bounds what is remembered of a caller who goes on and on and sends nothing again.
+const maxMissed = 1 << 16
 
 // note remembers the outcome of a record that has a sequence. One that can never be written is a gap, and holds nothing back.
 func (m *missed) note(sequence int64, err error) {
 	switch {
 	case sequence == 0 || errors.Is(err, kafka.ErrRecordTooLarge) || errors.Is(err, kafka.ErrInvalidRecord):
-	case err == nil && sequence >= m.sequence:
-		*m = missed{}
-	case err != nil && (m.sequence == 0 || sequence < m.sequence):
-		*m = missed{sequence, err}
+		return
+	case err == nil && len(*m) == 0:
+		return
+	}
+	i, found := slices.BinarySearchFunc(*m, sequence, func(a miss, s int64) int { return cmp.Compare(a.sequence, s) })
+	switch {
+	case err == nil && found:
+		*m = slices.Delete(*m, 0, i+1)
+	case err == nil:
+		*m = slices.Delete(*m, 0, i)
+	case !found && len(*m) < maxMissed:
+		*m = slices.Insert(*m, i, miss{sequence, err})
 	}
 }
 
-// refuse returns an error for a sequence behind the missed one, if that one is not written after all: last is the sequence before.
-func (m *missed) refuse(sequence, last int64) error {
-	if m.sequence == 0 || sequence <= m.sequence || last >= m.sequence {
-		return nil
+// refuse returns an error for a sequence behind a missed one, if that one is not written after all: last is the sequence before.
+func (m missed) refuse(sequence, last int64) error {
+	for _, e := range m {
+		if sequence <= e.sequence {
+			return nil
+		}
+		if last < e.sequence {
+			return fmt.Errorf("sequence %d before it was not written: %w", e.sequence, e.err)
+		}
 	}
-	return fmt.Errorf("sequence %d before it was not written: %w", m.sequence, m.err)
+	return nil
 }
-
-// maxKept is the capacity of an encoding buffer that is kept between calls.
-const maxKept = 256 << 10
 
 // lane finds the way of a record.
 func (p *producer) lane(r *Record) (*lane, error) {
@@ -83,7 +106,12 @@ func (p *producer) lane(r *Record) (*lane, error) {
 	if n := len(rt.t.Partitions()); n != len(lanes) {
 		lanes = p.widen(rt)
 	}
-	n := p.c.Partitioner.Partition(r, len(lanes))
+	var n int32
+	if r.Key == nil && p.sticks {
+		n = rt.stick(r, p.c.BatchSize, lanes)
+	} else {
+		n = p.c.Partitioner.Partition(r, len(lanes))
+	}
 	if n < 0 || int(n) >= len(lanes) {
 		return nil, fmt.Errorf("%w: %s-%d, the topic has %d partitions", kafka.ErrUnknownTopic, r.Topic, n, len(lanes))
 	}
@@ -130,8 +158,11 @@ func (p *producer) addRoute(t *broker.Topic) *route {
 		return nil
 	}
 	rt := &route{t: t}
+	rt.sticky.state.Store(rand.Uint64N(uint64(len(t.Partitions()))) << stickyBits)
 	rt.lanes.Store(&[]*lane{})
-	p.routes.Store(t.Name(), rt)
+	if old, ok := p.routes.Swap(t.Name(), rt); ok {
+		p.bury(old.(*route))
+	}
 	return rt
 }
 
@@ -148,24 +179,59 @@ func (p *producer) widen(rt *route) []*lane {
 	return lanes
 }
 
-// millis is a record's timestamp: its own, or the clock of its batch, which is read when it is first needed.
-func (p *producer) millis(r *Record, now *int64) (int64, error) {
-	if r.Timestamp.IsZero() {
-		if *now == 0 {
-			*now = p.e.b.NowMillis()
+// bury ends the route to a topic that has been deleted. What is on its way there has its answer soon; until then it is remembered. routing is held.
+func (p *producer) bury(rt *route) {
+	for _, ln := range *rt.lanes.Load() {
+		ln.mu.Lock()
+		if ln.mu.acc != nil {
+			p.fail(ln, func(*producerBatch) bool { return true }, func(*producerBatch) error { return ln.p.Gone() })
 		}
-		return *now, nil
+		ln.mu.Unlock()
 	}
-	ms := r.Timestamp.UnixMilli()
-	if ms < 0 {
-		return 0, fmt.Errorf("%w: timestamp %v is before 1970", kafka.ErrInvalidRecord, r.Timestamp)
-	}
-	return ms, nil
+	p.buried = slices.DeleteFunc(append(p.buried, rt), func(rt *route) bool {
+		if !rt.atRest() {
+			return false
+		}
+		rt.count(&p.past)
+		return true
+	})
 }
 
-// open begins a batch in the lane, which is locked, and reads a named producer's state, which stays locked until done.
-func (p *producer) open(ln *lane) error {
-	ln.mu.b.Reset(ln.mu.buf)
+// atRest reports whether nothing is on its way to the topic.
+func (rt *route) atRest() bool {
+	return !slices.ContainsFunc(*rt.lanes.Load(), func(ln *lane) bool {
+		ln.mu.Lock()
+		defer ln.mu.Unlock()
+		a := ln.mu.acc
+		return a != nil && (!a.idle() || a.inflight.len() > 0)
+	})
+}
+
+// eachRoute calls fn with all routes, those to topics that have been deleted too, if something is on its way there.
+func (p *producer) eachRoute(fn func(rt *route)) {
+	p.routing.Lock()
+	all := slices.Clone(p.buried)
+	p.routing.Unlock()
+	p.routes.Range(func(_, v any) bool {
+		all = append(all, v.(*route))
+		return true
+	})
+	for _, rt := range all {
+		fn(rt)
+	}
+}
+
+// eachLane calls fn with all lanes that have been made before.
+func (p *producer) eachLane(fn func(ln *lane)) {
+	p.eachRoute(func(rt *route) {
+		for _, ln := range *rt.lanes.Load() {
+			fn(ln)
+		}
+	})
+}
+
+// enter must succeed before a batch is appended, by whoever hands over; leave follows. It takes up the life of the partition, and a named producer's state, which stays locked until then.
+func (p *producer) enter(ln *lane) error {
 	life, err := ln.p.Life()
 	if err != nil {
 		return err
@@ -233,8 +299,8 @@ func (ln *lane) remember(first, last, upto int64) {
 	ln.mu.unsynced = u
 }
 
-// findLost finds the first record that was sent and that another life of the partition does not have: last is the greatest sequence that it has. It is missed, like one that
-// was never written.
+// findLost finds the records that were sent and that another life of the partition does not have: last is the greatest sequence that it has. They are missed, like those that
+// were never written.
 func (ln *lane) findLost(last int64) {
 	err := fmt.Errorf("%s: %w", ln.p.TopicPartition(), kafka.ErrPartitionFailed)
 	if st := ln.mu.state; st != nil {
@@ -245,66 +311,65 @@ func (ln *lane) findLost(last int64) {
 		st.Unlock()
 	}
 	for _, s := range ln.mu.unsynced {
-		if s.last > last {
+		if s.last > last { // what lies between, nobody remembers
 			ln.mu.missed.note(max(s.first, last+1), err)
-			break
+			ln.mu.missed.note(s.last, err)
 		}
 	}
 	ln.mu.unsynced = nil
 }
 
-// done ends what open began.
-func (p *producer) done(ln *lane) {
-	if p.name != nil && ln.mu.state != nil {
+// leave ends what enter began.
+func (p *producer) leave(ln *lane) {
+	if p.name != nil {
 		ln.mu.state.Unlock()
-	}
-	if cap(ln.mu.buf) > maxKept {
-		ln.mu.buf = nil
 	}
 }
 
 // errDuplicate says that a record of a named producer is there already.
 var errDuplicate = errors.New("duplicate")
 
-// add encodes a record into the lane's open batch. It returns the record's timestamp. last is the sequence before it.
-func (p *producer) add(ln *lane, r *Record, now *int64, last int64) (ms int64, err error) {
-	if ms, err = p.millis(r, now); err != nil {
-		return 0, err
-	}
-	if r.Acks < AcksDefault || r.Acks > AcksSynced {
-		return 0, fmt.Errorf("%w: Acks is %v", kafka.ErrInvalidRecord, r.Acks)
-	}
-	if r.Key == nil && ln.p.Topic().Compacted() {
-		return 0, fmt.Errorf("%w: no key, in a topic that is compacted", kafka.ErrInvalidRecord)
-	}
-	headers := r.Headers
-	if p.name != nil {
-		headers = ln.withoutSequence(headers)
-	}
+// check says whether a record can be sent, and with which headers; last is the sequence before it. The lane is locked, and the headers are its own.
+func (p *producer) check(ln *lane, r *Record, last int64) ([]Header, error) {
 	switch {
-	case r.Sequence == 0:
-	case p.name == nil || r.Sequence < 0:
-		return 0, fmt.Errorf("%w: Sequence %d (of a named producer, above 0)", kafka.ErrInvalidRecord, r.Sequence)
-	case r.Sequence <= last:
-		return ms, errDuplicate
-	default:
-		if err := ln.mu.missed.refuse(r.Sequence, last); err != nil {
-			return 0, err
-		}
-		binary.BigEndian.PutUint64(ln.mu.number[:], uint64(r.Sequence))
-		ln.mu.headers = append(append(ln.mu.headers[:0], headers...), Header{Key: broker.SequenceHeader, Value: ln.mu.number[:]})
-		headers = ln.mu.headers
+	case !r.Timestamp.IsZero() && r.Timestamp.UnixMilli() < 0:
+		return nil, fmt.Errorf("%w: timestamp %v is before 1970", kafka.ErrInvalidRecord, r.Timestamp)
+	case r.Acks < AcksDefault || r.Acks > AcksSynced:
+		return nil, fmt.Errorf("%w: Acks is %v", kafka.ErrInvalidRecord, r.Acks)
+	case r.Key == nil && ln.p.Topic().Compacted():
+		return nil, fmt.Errorf("%w: no key, in a topic that is compacted", kafka.ErrInvalidRecord)
+	case r.Sequence != 0 && (p.name == nil || r.Sequence < 0):
+		return nil, fmt.Errorf("%w: Sequence %d (of a named producer, above 0)", kafka.ErrInvalidRecord, r.Sequence)
+	case p.name == nil:
+		return r.Headers, nil
 	}
+	headers := ln.withoutSequence(r.Headers)
+	if r.Sequence == 0 {
+		return headers, nil
+	}
+	if r.Sequence <= last {
+		return nil, errDuplicate
+	}
+	if err := ln.mu.missed.refuse(r.Sequence, last); err != nil {
+		return nil, err
+	}
+	binary.BigEndian.PutUint64(ln.mu.number[:], uint64(r.Sequence))
+	ln.mu.headers = append(append(ln.mu.headers[:0], headers...), Header{Key: broker.SequenceHeader, Value: ln.mu.number[:]})
+	return ln.mu.headers, nil
+}
+
+// size is the most bytes that a record takes in a batch. One that has no room in a batch of its own is kafka.ErrRecordTooLarge.
+func (p *producer) size(ln *lane, r *Record, headers []Header) (int, error) {
+	size := batch.SizeBound(r.Key, r.Value, headers)
 	limit := min(p.limit, ln.p.Topic().MaxMessageBytes())
-	if batch.HeaderSize+batch.SizeBound(r.Key, r.Value, headers) <= limit {
-		ln.mu.b.Append(ms, r.Key, r.Value, headers)
-		return ms, nil
+	if batch.HeaderSize+size <= limit {
+		return size, nil
 	}
-	if size := ln.mu.b.SizeOf(ms, r.Key, r.Value, headers); batch.HeaderSize+size > limit {
-		return 0, fmt.Errorf("%w: %d bytes in a batch of its own, the limit is %d", kafka.ErrRecordTooLarge, batch.HeaderSize+size, limit)
+	var own batch.Builder
+	if exact := batch.HeaderSize + own.SizeOf(0, r.Key, r.Value, headers); exact > limit {
+		return 0, fmt.Errorf("%w: %d bytes in a batch of its own, the limit is %d", kafka.ErrRecordTooLarge, exact, limit)
 	}
-	ln.mu.b.Append(ms, r.Key, r.Value, headers)
-	return ms, nil
+	return size, nil
 }
 
 // withoutSequence leaves out sequences that came with a record from another producer: they are not this one's.
@@ -318,18 +383,25 @@ func (ln *lane) withoutSequence(headers []Header) []Header {
 
 // appended is a batch in the log.
 type appended struct {
-	life  *broker.Life
 	base  int64
 	epoch int32
+	bytes int64
 }
 
-// send seals the lane's batch and appends it. first and last are the sequences of the batch's first and last record that have one, or 0.
-func (p *producer) send(ln *lane, first, last int64) (appended, error) {
+// send seals a batch and appends it, as whoever hands over, between enter and leave. first and last are the sequences of the first and last record that have one, or 0.
+func (p *producer) send(ln *lane, records *batch.Builder, first, last int64) (appended, error) {
 	m := &ln.mu
-	count := int32(m.b.Count())
-	b := m.b.Seal(batch.Stamp{ProducerID: p.id, ProducerEpoch: p.epoch, BaseSequence: m.sequence})
-	m.buf = b[:0]
-	a, err := ln.append(p, b, last)
+	count := int32(records.Count())
+	b := records.Seal(batch.Stamp{ProducerID: p.id, ProducerEpoch: p.epoch, BaseSequence: m.sequence})
+	if p.c.Compression != CompressionNone {
+		pk := p.packers.Get().(*packer)
+		defer p.packers.Put(pk)
+		var err error
+		if b, err = pk.pack(b); err != nil {
+			return appended{}, err
+		}
+	}
+	a, err := p.append(ln, b, last)
 	if err != nil {
 		return appended{}, err
 	}
@@ -341,5 +413,34 @@ func (p *producer) send(ln *lane, first, last int64) (appended, error) {
 	if last != 0 {
 		ln.remember(first, last, a.Last+1)
 	}
-	return appended{m.life, a.Base, a.LeaderEpoch}, nil
+	return appended{a.Base, a.LeaderEpoch, int64(len(b))}, nil
+}
+
+// packer compresses batches.
+type packer struct {
+	c   *batch.Compressor
+	buf []byte
+}
+
+// pack returns b compressed, in memory that is the packer's, or as it is if it does not become smaller.
+func (pk *packer) pack(b batch.Batch) (batch.Batch, error) {
+	packed, err := pk.c.Compress(pk.buf, b)
+	if err != nil {
+		return nil, err
+	}
+	if cap(packed) <= maxKept {
+		pk.buf = packed[:0]
+	}
+	if len(packed) >= len(b) {
+		return b, nil
+	}
+	return packed, nil
+}
+
+// append hands a sealed batch to the partition.
+func (p *producer) append(ln *lane, b batch.Batch, sequence int64) (rlog.Appended, error) {
+	if p.name == nil {
+		return ln.mu.life.Append(b)
+	}
+	return p.name.Append(ln.mu.state, p.epoch, b, sequence)
 }

@@ -18,37 +18,54 @@ type manual struct{}
 
 func (manual) Partition(r *Record, _ int) int32 { return r.Partition }
 
-// KeyPartitioner is the default. Records with a key, an empty one too, go to murmur2(key) modulo partitions, as Kafka's Java client sends them;
-// records without a key stay with one partition for about 16 KiB and then move on.
+// KeyPartitioner is the default. Records with a key, an empty one too, go to murmur2(key) modulo partitions, as Kafka's Java client sends them. Records without a key stay with one partition for about
+// a batch, and then move on; a producer moves them away from partitions for which more is waiting than for others (KIP-794).
 func KeyPartitioner() Partitioner {
 	k := &keyed{}
-	k.sticky.Store(rand.Uint64() << stickyBits)
+	k.state.Store(rand.Uint64() << stickyBits)
 	return k
 }
 
-// keyed packs the current partition (high bits) and the bytes that it has been given (low bits).
-type keyed struct{ sticky atomic.Uint64 }
-
-const (
-	stickyBits  = 24
-	stickyBytes = 16 << 10
-)
+type keyed struct{ sticky }
 
 func (k *keyed) Partition(r *Record, partitions int) int32 {
 	if r.Key != nil {
 		return int32((murmur2(r.Key) & 0x7fffffff) % uint32(partitions))
 	}
-	n := uint64(len(r.Value)) + 1
+	next := func(last uint64) uint64 { return last + 1 }
+	return int32(k.take(r, defaultBatchSize, next) % uint64(partitions))
+}
+
+// sticky is a partition that records stay with: the partition (high bits) and the bytes that it has been given (low bits).
+type sticky struct{ state atomic.Uint64 }
+
+const stickyBits = 32
+
+// take gives the current partition a record; when it has full bytes, the next one comes from next.
+func (s *sticky) take(r *Record, full int, next func(last uint64) uint64) uint64 {
+	n := uint64(min(len(r.Value)+1, full))
 	for {
-		old := k.sticky.Load()
-		next := old + min(n, stickyBytes)
-		if next&(1<<stickyBits-1) >= stickyBytes {
-			next = (old>>stickyBits + 1) << stickyBits
+		old := s.state.Load()
+		then := old + n
+		if then&(1<<stickyBits-1) >= uint64(full) {
+			then = next(old>>stickyBits) << stickyBits
 		}
-		if k.sticky.CompareAndSwap(old, next) {
-			return int32((old >> stickyBits) % uint64(partitions))
+		if s.state.CompareAndSwap(old, then) {
+			return old >> stickyBits
 		}
 	}
+}
+
+// stick is the lane of a record without a key. The next one is the neighbour of the last, or any other one for which less is waiting: two to choose from are enough to keep away from those that are slow.
+func (rt *route) stick(r *Record, full int, lanes []*lane) int32 {
+	n := uint64(len(lanes))
+	return int32(rt.sticky.take(r, full, func(last uint64) uint64 {
+		next, other := (last+1)%n, rand.Uint64N(n)
+		if lanes[other].waiting.Load() < lanes[next].waiting.Load() {
+			return other
+		}
+		return next
+	}) % n)
 }
 
 // RoundRobinPartitioner gives each record to the next partition, with or without a key.

@@ -8,7 +8,7 @@ import (
 	"github.com/runnelmq/runnel/stream/streamtest"
 )
 
-// Golden values of org.apache.kafka.common.utils.Utils.murmur2, from UtilsTest. Of 2^31-1 partitions, the partition is the hash without its sign.
+// Golden values of org.apache.kafka.common.utils.Utils.murmur2, of kafka-clients 4.4.0. Of 2^31-1 partitions, the partition is the hash without its sign.
 func TestKeysGoWhereKafkaSendsThem(t *testing.T) {
 	for key, hash := range map[string]int32{
 		"21":                         -973932308,
@@ -16,7 +16,27 @@ func TestKeysGoWhereKafkaSendsThem(t *testing.T) {
 		"a-little-bit-long-string":   -985981536,
 		"a-little-bit-longer-string": -1486304829,
 		"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
-		"abc": 479470107,
+		"abc":                                    479470107,
+		"":                                       275646681,
+		"kafka":                                  -798503068,
+		"4":                                      1514888353,
+		"34":                                     -2026295078,
+		"234":                                    -406844982,
+		"1234":                                   -1614185708,
+		"giberish123456789":                      -1890243828,
+		"PreAmbleWillBeRemoved,ThePrePartThatIs": 2017611548,
+		"äöü":                                    -2070914556,
+		"\x00":                                   375494588,
+		"\uffff":                                 2143854725,
+		"\xff":                                   -311467685,
+		"\xff\xee":                               1750061758,
+		"\xff\xee\xdd":                           2053089151,
+		"\xff\xee\xdd\xcc":                       705638213,
+		"\xff\xee\xdd\xcc\xbb":                   -435349888,
+		"\xff\xee\xdd\xcc\xbb\xaa":               -1576922666,
+		"\xff\xee\xdd\xcc\xbb\xaa\x99":           -1046235303,
+		"\xff\xee\xdd\xcc\xbb\xaa\x99\x88":       -809053009,
+		"\xff\xee\xdd\xcc\xbb\xaa\x99\x88\x77":   -1660089088,
 	} {
 		for _, partitions := range []int32{1, 2, 3, 4, 7, 16, 1000, math.MaxInt32} {
 			want := (hash & math.MaxInt32) % partitions

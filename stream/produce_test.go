@@ -55,6 +55,7 @@ func TestReceiptSaysWhereTheRecordWentAndWhatWasWaitedFor(t *testing.T) {
 				}
 				for name, produce := range verbs {
 					rec := must(produce(p, t.Context(), &stream.Record{Topic: "a", Partition: 2, Acks: own}))(t)
+					check(t, p.Flush(t.Context())) // AcksNone does not wait for the log
 					offset := next
 					if want == stream.AcksNone {
 						offset = -1

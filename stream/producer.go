@@ -7,13 +7,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/runnelmq/runnel/internal/batch"
 	"github.com/runnelmq/runnel/internal/broker"
 	"github.com/runnelmq/runnel/internal/kafka"
 )
 
-const defaultBatchSize = 16 << 10
-
-// producer implements Producer on an engine. Each call makes one batch per partition and hands it to the log on the caller's goroutine.
+// producer implements Producer on an engine. Records of Produce and ProduceAll are accumulated (accumulator.go) and handed over in batches, by the caller that fills one or by a sender (sender.go);
+// what is to be durable is acknowledged when it is (acknowledge.go). A ProduceSync that finds nothing accumulated goes by itself, on the caller's goroutine (produce_sync.go).
 type producer struct {
 	e     *Engine
 	c     ProducerConfig
@@ -21,34 +21,60 @@ type producer struct {
 	epoch int16
 	name  *broker.Name // nil without a name
 	limit int          // of a record in a batch of its own
+	// bounded: DeliveryTimeout was asked for, so it bounds ProduceSync too.
+	bounded bool
+	sticks  bool // the partitioner is KeyPartitioner
 
 	closed  atomic.Bool
+	closing atomic.Bool           // Close waits no longer
 	ended   chan struct{}         // closed when Close has ended
 	recent  atomic.Pointer[route] // the topic of the last record
 	routes  sync.Map              // topic name → *route
 	routing sync.Mutex            // held to change routes
-	promises
+	buried  []*route              // to topics that have been deleted, with something on its way; routing is held
+	past    ProducerMetrics       // of routes that are gone; routing is held
+	refused atomic.Int64          // records that failed before they reached a lane
+
+	memory   memory
+	buffers  sync.Pool // *[]byte of BatchSize
+	batches  sync.Pool // *producerBatch
+	packers  sync.Pool // *packer
+	senders  crew      // hand over what no caller does
+	ackers   crew      // wait for syncs
+	ctx      context.Context
+	cut      context.CancelCauseFunc // ends the waits of ackers
+	promises promises
 }
+
+// Defaults of ProducerConfig.
+const (
+	defaultBatchSize       = 16 << 10
+	defaultMaxBlock        = 60 * time.Second
+	defaultDeliveryTimeout = 120 * time.Second
+	defaultMaxInFlight     = 5
+	defaultBufferMemory    = 32 << 20
+)
+
+// maxSenders is how many goroutines of a producer hand batches over at once: one may wait for a partition's first file, or its next one.
+const maxSenders = 4
 
 // NewProducer returns a producer of this engine.
 func (e *Engine) NewProducer(ctx context.Context, c ProducerConfig) (Producer, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	if c.Acks == AcksDefault {
-		c.Acks = AcksSynced
-	}
-	if c.Partitioner == nil {
-		c.Partitioner = KeyPartitioner()
-	}
-	if c.BatchSize == 0 {
-		c.BatchSize = defaultBatchSize
-	}
-	if c.MaxMessageBytes == 0 {
-		c.MaxMessageBytes = broker.DefaultMaxMessageBytes
-	}
-	p := &producer{e: e, c: c, limit: c.MaxMessageBytes, ended: make(chan struct{})}
-	p.promises.logger = e.o.Logger
+	bounded := c.DeliveryTimeout > 0
+	c = c.withDefaults()
+	p := &producer{e: e, c: c, limit: c.MaxMessageBytes, bounded: bounded, ended: make(chan struct{})}
+	p.memory.init(c.BufferMemory)
+	p.buffers.New = func() any { b := make([]byte, 0, c.BatchSize); return &b }
+	p.batches.New = func() any { return new(producerBatch) }
+	p.packers.New = func() any { return &packer{c: batch.NewCompressor(batch.Codec(c.Compression), c.CompressionLevel)} }
+	p.senders.work, p.senders.most = p.look, maxSenders
+	p.ackers.work, p.ackers.most = p.acknowledge, maxAckers
+	p.promises.p = p
+	p.promises.timer.Init(p.promises.hurry)
+	_, p.sticks = c.Partitioner.(*keyed)
 	var err error
 	if c.Name != "" {
 		p.name, p.id, p.epoch, err = e.b.OpenName(c.Name)
@@ -58,6 +84,7 @@ func (e *Engine) NewProducer(ctx context.Context, c ProducerConfig) (Producer, e
 	if err != nil {
 		return nil, err
 	}
+	p.ctx, p.cut = context.WithCancelCause(context.Background())
 	if err := e.register(p); err != nil {
 		return nil, err
 	}
@@ -72,104 +99,56 @@ func (p *producer) acks(r *Record) Acks {
 	return r.Acks
 }
 
-func (p *producer) receipt(ln *lane, a appended, i int, ms int64, acks Acks) Receipt {
-	tp := ln.p.TopicPartition()
-	return Receipt{Topic: tp.Topic, Partition: tp.Partition, LeaderEpoch: a.epoch, Offset: a.base + int64(i), Timestamp: time.UnixMilli(ms), Acks: acks}
-}
-
-// duplicate is the receipt of a record that is there already.
-func (p *producer) duplicate(ln *lane, ms int64, acks Acks) Receipt {
-	tp := ln.p.TopicPartition()
-	return Receipt{Topic: tp.Topic, Partition: tp.Partition, LeaderEpoch: -1, Offset: -1, Timestamp: time.UnixMilli(ms), Acks: acks, Duplicate: true}
-}
-
-// one appends a single record; upto is the offset that has to be durable for it, 0 if it need not be. then, if there is
-// one, runs before another record of the partition can be appended.
-func (p *producer) one(ctx context.Context, r *Record, then func(rec Receipt, life *broker.Life, upto int64, err error)) (rec Receipt, life *broker.Life, upto int64, err error) {
-	ln, err := p.lane(r)
-	if err != nil {
-		return Receipt{}, nil, 0, err
-	}
-	acks := p.acks(r)
-	ln.mu.Lock()
-	defer ln.mu.Unlock()
-	if err = ctx.Err(); err == nil {
-		err = p.open(ln)
-	}
-	if err == nil {
-		rec, upto, err = p.single(ln, r, acks)
-		p.done(ln)
-	}
-	ln.mu.missed.note(r.Sequence, err)
-	if then != nil {
-		then(rec, ln.mu.life, upto, err)
-	}
-	return rec, ln.mu.life, upto, err
-}
-
-func (p *producer) single(ln *lane, r *Record, acks Acks) (rec Receipt, upto int64, err error) {
-	var now, last int64
-	if ln.mu.state != nil {
-		last = ln.mu.state.Last()
-	}
-	ms, err := p.add(ln, r, &now, last)
-	if err == errDuplicate {
-		// The earlier record may have been written with a lower level: wait for it as this one asks.
-		return p.duplicate(ln, ms, acks), durableFor(acks, ln.mu.state.Next()), nil
-	}
-	if err != nil {
-		return Receipt{}, 0, err
-	}
-	a, err := p.send(ln, r.Sequence, r.Sequence)
-	if err != nil {
-		return Receipt{}, 0, err
-	}
-	rec = p.receipt(ln, a, 0, ms, acks)
-	upto = durableFor(acks, rec.Offset+1)
-	if acks == AcksNone {
-		rec.Offset = -1
-	}
-	return rec, upto, nil
-}
-
-func durableFor(acks Acks, upto int64) int64 {
-	if acks == AcksSynced {
-		return upto
-	}
-	return 0
-}
-
-func (p *producer) ProduceSync(ctx context.Context, r *Record) (Receipt, error) {
-	rec, life, upto, err := p.one(ctx, r, nil)
-	if err == nil && upto > 0 {
-		if err = life.WaitDurable(ctx, upto); err != nil {
-			err = kafka.OutcomeUnknown(err)
-		}
-	}
-	return rec, err
-}
-
 func (p *producer) Produce(ctx context.Context, r *Record, promise func(Receipt, error)) {
-	if promise == nil {
-		promise = ignore
+	r = p.intercepted(r)
+	e := entry{promise: promise}
+	ln, err := p.lane(r)
+	if err == nil {
+		err = p.buffer(ctx, ln, r, e)
 	}
-	queued := false
-	_, _, _, err := p.one(ctx, r, func(rec Receipt, life *broker.Life, upto int64, err error) {
-		queued = true
-		p.promises.add(pending{promise, rec, err, life, upto})
-	})
-	if !queued {
-		p.promises.add(pending{promise: promise, err: err})
+	if err != nil {
+		p.refused.Add(1)
+		p.answer(&e, Receipt{}, err)
 	}
 }
 
-func ignore(Receipt, error) {}
-
+// Flush hands over what is accumulated, and waits for it.
 func (p *producer) Flush(ctx context.Context) error {
 	if p.closed.Load() {
-		return waitFor(ctx, p.ended) // Close flushes
+		if err := waitFor(ctx, p.ended); err != nil {
+			return err
+		}
+	}
+	return p.flush(ctx)
+}
+
+func (p *producer) flush(ctx context.Context) error {
+	var c call
+	p.eachLane(func(ln *lane) { p.flushLane(ln, &c) })
+	if err := c.wait(ctx); err != nil {
+		return err
 	}
 	return p.promises.flush(ctx)
+}
+
+// flushLane hands over what is accumulated in a lane, and has c wait for all of it.
+func (p *producer) flushLane(ln *lane, c *call) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	a := ln.mu.acc
+	if a == nil {
+		return
+	}
+	if c != nil {
+		for _, b := range a.lasts() {
+			if b != nil {
+				c.add()
+				b.flushes = append(b.flushes, c)
+			}
+		}
+	}
+	a.due = a.open != nil
+	p.drain(ln, senderBatches)
 }
 
 func (p *producer) LastSequence(ctx context.Context, tp TopicPartition) (int64, error) {
@@ -187,13 +166,18 @@ func (p *producer) LastSequence(ctx context.Context, tp TopicPartition) (int64, 
 	if err != nil {
 		return 0, err
 	}
-	ln.mu.Lock()
-	defer ln.mu.Unlock()
-	if err := p.open(ln); err != nil {
+	var c call
+	p.flushLane(ln, &c)
+	if err := c.wait(ctx); err != nil {
 		return 0, err
 	}
-	defer p.done(ln)
-	ln.mu.missed = missed{}
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	if err := p.enter(ln); err != nil {
+		return 0, err
+	}
+	defer p.leave(ln)
+	ln.mu.missed = nil
 	return ln.mu.state.Last(), nil
 }
 
@@ -205,7 +189,20 @@ func (p *producer) Close(ctx context.Context) error {
 		return waitFor(ctx, p.ended)
 	}
 	defer close(p.ended)
-	err := p.promises.close(ctx)
+	p.memory.shut(kafka.ErrClosed)
+	err := p.flush(ctx)
+	if err != nil {
+		err = kafka.ErrClosed
+		p.closing.Store(true)
+		p.cut(err)
+		p.eachLane(p.giveUp)
+	}
+	p.eachLane(p.rest)
+	p.senders.wait()
+	p.ackers.wait()
+	p.e.b.Wheel().Cancel(&p.promises.timer)
+	p.promises.end()
+	p.cut(nil)
 	p.e.unregister(p)
 	return err
 }

@@ -24,6 +24,7 @@ type producer struct {
 	// txns has room for the one transaction that is open.
 	txns  chan struct{}
 	names *names // of a named producer
+	meter meter
 	promises
 }
 
@@ -49,7 +50,7 @@ func (c *client) NewProducer(ctx context.Context, cfg stream.ProducerConfig) (st
 	}
 	opts := []kgo.Opt{
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(cfg.Linger),
-		kgo.ProducerBatchMaxBytesFn(p.batchLimit), kgo.ProducerBatchCompression(kgo.NoCompression()),
+		kgo.ProducerBatchMaxBytesFn(p.batchLimit), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.WithHooks(&p.meter),
 	}
 	if cfg.DeliveryTimeout > 0 {
 		opts = append(opts, kgo.RecordDeliveryTimeout(cfg.DeliveryTimeout))
