@@ -17,7 +17,8 @@
 //   - One failed sync or store finishes the log: it takes no more appends, its waiting acknowledgements fail, its durable
 //     end stays, and nothing behind that is read any more: memory may show what the disk does not have. It has to be opened
 //     again, which goes through recovery; after a failed sync, in the same process, that believes nothing behind the
-//     durable end (Options.Believe).
+//     durable end (Options.Believe). If no sync has covered yet what the log was opened with, it is Unproven: that may have
+//     been durable before, and the disk tells when no reader has the last segment any more (Released).
 //   - The recovery point never goes back, whatever comes late.
 //   - Indexes are hints. An entry is believed if the valid batch that it names confirms it; else the index is rebuilt. One
 //     that was rebuilt from a log with holes does not hide them from a lookup by time.

@@ -20,6 +20,7 @@ type accumulator struct {
 	flushing bool           // somebody hands batches over, and looks here before he ends
 	leaving  *producerBatch // that is handed over now
 	quiet    chan struct{}  // closed when flushing ends; made by Close
+	watches  []watched      // contexts that are watched while batches wait
 	stalled  bool           // until the next try of what failed
 	acking   bool           // somebody waits for the first one in flight
 	asked    bool           // a sender has been asked to look
@@ -77,8 +78,12 @@ func (p *producer) putOrMiss(ctx context.Context, ln *lane, r *Record, e entry, 
 	if need, err = p.put(ctx, ln, r, e, held); err != nil {
 		p.miss(ln, r, err)
 	}
-	if ln.mu.acc.closed.len() > 0 {
+	switch a := ln.mu.acc; {
+	case a.closed.len() == 0:
+	case p.c.Compression == CompressionNone:
 		p.drain(ln, inlineBatches)
+	case !a.flushing: // to compress takes longer than to fill the next one: both go on at once
+		p.ask(ln)
 	}
 	return need, err
 }
@@ -101,7 +106,7 @@ func (p *producer) fill(ctx context.Context, ln *lane, r *Record, e *entry) bool
 	case b.b.Len()+len(r.Key)+len(r.Value)+overhead > b.full || b.count() >= b.most,
 		r.Key == nil, len(r.Headers) > 0, !r.Timestamp.IsZero(), r.Sequence != 0,
 		e.acks != b.acks, e.call != nil, len(b.entries) > 0,
-		p.name != nil, ctx.Done() != nil, p.closed.Load(), ln.p.Topic().Deleted():
+		p.name != nil, !b.contexts.fits(ctx), p.closed.Load(), ln.p.Topic().Deleted():
 		return false
 	}
 	b.b.Append(b.clock, r.Key, r.Value, nil)
@@ -153,7 +158,7 @@ func (p *producer) put(ctx context.Context, ln *lane, r *Record, e entry, held i
 		e.call, e.promise, e.told = nil, nil, true
 	}
 	b.add(ctx, e)
-	if b.ctxs != nil && (a.stalled || p.c.Linger > 0) {
+	if a.stalled || p.c.Linger > 0 {
 		p.watch(ln, b)
 	}
 	if b.b.Len() >= b.full || b.count() >= b.most {
@@ -229,7 +234,7 @@ const bulkBytes = 8 << 10
 
 // closeFull closes the open batch since it is full.
 func (a *accumulator) closeFull() {
-	a.open.bulk = a.filled && a.open.b.Len() >= bulkBytes
+	a.open.bulk = a.filled && min(a.open.full, a.open.b.Len()) >= bulkBytes
 	a.filled = true
 	a.close()
 }

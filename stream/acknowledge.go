@@ -68,8 +68,8 @@ func (p *producer) recycle(b *producerBatch) {
 	p.memory.give(b.held)
 	clear(b.entries)
 	clear(b.plain)
-	clear(b.ctxs)
-	*b = producerBatch{plain: b.plain[:0], entries: b.entries[:0], ctxs: b.ctxs[:0], stops: b.stops[:0]}
+	b.contexts.reset()
+	*b = producerBatch{plain: b.plain[:0], entries: b.entries[:0], contexts: b.contexts}
 	p.batches.Put(b)
 }
 
@@ -142,7 +142,7 @@ func (p *producer) fail(ln *lane, which func(b *producerBatch) bool, why func(b 
 			return
 		}
 		b := a.closed.pop()
-		b.unwatch()
+		b.contexts.unwatch()
 		p.settled(ln, b, why(b))
 	}
 }
@@ -183,4 +183,5 @@ func (p *producer) rest(ln *lane) {
 	p.e.b.Wheel().Cancel(&a.linger)
 	p.e.b.Wheel().Cancel(&a.retry)
 	p.disarmDeadline(a)
+	a.unwatch()
 }

@@ -25,10 +25,11 @@ type Client interface {
 
 // Sender takes records.
 type Sender interface {
-	// Produce sends a record and calls promise (which may be nil) once with what became of it. It keeps and changes nothing of r after it returns.
+	// Produce sends a record and calls promise (which may be nil) once with what became of it. It keeps and changes nothing of r after it returns. It waits only for buffer memory, up to
+	// ProducerConfig.MaxBlock and as long as ctx lasts. While the record has not been handed to the log, the end of ctx takes it back.
 	//
 	// Promises run one at a time per producer, in the order of the offsets of each partition, on an unspecified goroutine. They may
-	// Produce, but must not call Flush, Close or ProduceSync. A panic in one is contained and logged.
+	// Produce, which is ErrBufferFull there where it would wait, but must not call Flush, Close, ProduceSync or ProduceAll. A panic in one is contained and logged.
 	Produce(ctx context.Context, r *Record, promise func(Receipt, error))
 	// ProduceSync sends a record and waits for what its Acks asks for. When an error matches ErrOutcomeUnknown the record
 	// may be kept; after every other error it is not.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"log"
 	"os"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/runnelmq/runnel/stream"
@@ -242,17 +242,39 @@ func ExampleProducer_resume() {
 	// records: 4 <nil>
 }
 
-type stringCodec struct{}
-
-func (stringCodec) Append(dst []byte, v string) ([]byte, error) { return append(dst, v...), nil }
-func (stringCodec) Decode(src []byte) (string, error)           { return string(src), nil }
-
-type intCodec struct{}
-
-func (intCodec) Append(dst []byte, v int) ([]byte, error) {
-	return strconv.AppendInt(dst, int64(v), 10), nil
+// Many records, without waiting for each. A batch goes when it is full, or after Linger; full ones compress best.
+func ExampleProducer_produce() {
+	ctx := context.Background()
+	eng := memory()
+	defer eng.Close()
+	p, err := eng.NewProducer(ctx, stream.ProducerConfig{
+		Acks: stream.AcksWritten, Linger: time.Second, BatchSize: 64 << 10, Compression: stream.CompressionZstd,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	sent, failed := 0, 0 // promises run one at a time, so they need no lock
+	for i := range 10_000 {
+		p.Produce(ctx, &stream.Record{Topic: "orders", Value: fmt.Appendf(nil, "order %d: two apples, please", i)}, func(_ stream.Receipt, err error) {
+			if err != nil {
+				failed++
+				return
+			}
+			sent++
+		})
+	}
+	if err := p.Flush(ctx); err != nil { // all promises have run
+		log.Fatal(err)
+	}
+	m := p.Metrics()
+	fmt.Println(sent, "sent,", failed, "failed")
+	fmt.Println("in less than 50 batches:", m.Batches < 50)
+	fmt.Println("compressed to less than half:", m.WrittenBytes < m.Bytes/2)
+	// Output:
+	// 10000 sent, 0 failed
+	// in less than 50 batches: true
+	// compressed to less than half: true
 }
-func (intCodec) Decode(src []byte) (int, error) { return strconv.Atoi(string(src)) }
 
 func ExampleNewTypedProducer() {
 	ctx := context.Background()
@@ -266,14 +288,14 @@ func ExampleNewTypedProducer() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	stock := stream.NewTypedProducer[string, int](p, stringCodec{}, intCodec{})
-	if _, err := stock.ProduceSync(ctx, &stream.TypedRecord[string, int]{Topic: "orders", Key: "tea", Value: 12}); err != nil {
+	stock := stream.NewTypedProducer(p, stream.StringCodec(), stream.IntegerCodec[int64]())
+	if _, err := stock.ProduceSync(ctx, &stream.TypedRecord[string, int64]{Topic: "orders", Key: "tea", Value: 12}); err != nil {
 		log.Fatal(err)
 	}
 	if _, err := stock.Tombstone(ctx, "orders", "rice"); err != nil {
 		log.Fatal(err)
 	}
-	rs, err := stream.NewTypedConsumer[string, int](c, stringCodec{}, intCodec{}).Poll(ctx, 10)
+	rs, err := stream.NewTypedConsumer(c, stream.StringCodec(), stream.IntegerCodec[int64]()).Poll(ctx, 10)
 	for _, r := range rs {
 		fmt.Println(r.Key, r.Value, r.Tombstone)
 	}
@@ -282,4 +304,108 @@ func ExampleNewTypedProducer() {
 	// tea 12 false
 	// rice 0 true
 	// <nil>
+}
+
+// Values of a type of your own, as JSON; keys are numbers.
+func ExampleJSONCodec() {
+	ctx := context.Background()
+	eng := memory()
+	defer eng.Close()
+	type order struct {
+		What  string
+		Count int `json:",omitempty"`
+	}
+	p, err := eng.NewProducer(ctx, stream.ProducerConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	orders := stream.NewTypedProducer(p, stream.IntegerCodec[int32](), stream.JSONCodec[order]())
+	for i, o := range []order{{"apples", 2}, {"tea", 0}} {
+		if _, err := orders.ProduceSync(ctx, &stream.TypedRecord[int32, order]{Topic: "orders", Key: int32(i), Value: o}); err != nil {
+			log.Fatal(err)
+		}
+	}
+	c, err := eng.NewConsumer(ctx, stream.ConsumerConfig{Topics: []string{"orders"}, Reset: stream.ResetEarliest})
+	if err != nil {
+		log.Fatal(err)
+	}
+	rs, err := c.Poll(ctx, 10) // what lies there
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, r := range rs {
+		fmt.Printf("%x %s\n", r.Key, r.Value)
+	}
+	if err := c.SeekToStart(); err != nil {
+		log.Fatal(err)
+	}
+	back, err := stream.NewTypedConsumer(c, stream.IntegerCodec[int32](), stream.JSONCodec[order]()).Poll(ctx, 10)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, r := range back {
+		fmt.Println(r.Key, r.Value.What, r.Value.Count)
+	}
+	// Output:
+	// 00000000 {"What":"apples","Count":2}
+	// 00000001 {"What":"tea"}
+	// 0 apples 2
+	// 1 tea 0
+}
+
+// What an engine has done, as a snapshot: counts that never fall.
+func ExampleEngine_Metrics() {
+	ctx := context.Background()
+	eng := memory()
+	defer eng.Close()
+	p, err := eng.NewProducer(ctx, stream.ProducerConfig{Name: "shop"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	before := p.Metrics()
+	rs := make([]stream.Record, 30)
+	for i := range rs {
+		rs[i] = stream.Record{Topic: "orders", Value: []byte("tea")}
+	}
+	if _, err := p.ProduceAll(ctx, rs, nil); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := p.ProduceSync(ctx, &stream.Record{Topic: "nowhere"}); err == nil {
+		log.Fatal("there is no such topic")
+	}
+	m := eng.Metrics()
+	fmt.Println("engine:", m.AppendedRecords, "records in", m.AppendedBatches, "batch")
+	fmt.Println("shop:", m.Producers["shop"].Records, "records,", m.Producers["shop"].Failed, "failed")
+	fmt.Println("records in a batch:", p.Metrics().Since(before).RecordsPerBatch)
+	// Output:
+	// engine: 30 records in 1 batch
+	// shop: 30 records, 1 failed
+	// records in a batch: 30
+}
+
+// The same for Prometheus. A server writes it to its http.ResponseWriter.
+func ExampleMetrics_WritePrometheus() {
+	ctx := context.Background()
+	eng := memory()
+	defer eng.Close()
+	p, err := eng.NewProducer(ctx, stream.ProducerConfig{Name: "shop"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := p.ProduceSync(ctx, &stream.Record{Topic: "orders", Value: []byte("tea")}); err != nil {
+		log.Fatal(err)
+	}
+	var text strings.Builder
+	if err := eng.Metrics().WritePrometheus(&text); err != nil {
+		log.Fatal(err)
+	}
+	for line := range strings.Lines(text.String()) {
+		if strings.Contains(line, "runnel_producer_records_total") {
+			fmt.Print(line)
+		}
+	}
+	// Output:
+	// # HELP runnel_producer_records_total Records handed to the log.
+	// # TYPE runnel_producer_records_total counter
+	// runnel_producer_records_total{producer="shop"} 1
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/runnelmq/runnel/internal/wheel"
 )
 
-// memory bounds the bytes that a producer has buffered (buffer.memory). A batch takes what it may need before it is opened, and gives it back when its last promise has run. Those who wait get their
+// memory bounds the bytes that a producer has buffered (buffer.memory). A batch takes what it may need before it is opened; it gives most of that back when it has been handed over, and the
+// rest when its last promise has run. Those who wait get their
 // bytes in the order in which they came, however little a later one asks for.
 type memory struct {
 	total int64

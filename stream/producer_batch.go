@@ -32,21 +32,21 @@ type producerBatch struct {
 	most int     // entries with which it is
 	bulk bool    // it has become full, like one before
 	// The records. Most have nothing but a promise, the batch's clock and acks: as long as all have, there are no entries.
-	plain   []func(Receipt, error)
-	acks    Acks
-	entries []entry
-	ctxs    []context.Context // of entries, nil for those that cannot be cancelled; shorter than entries if the rest cannot
-	watched int               // ctxs up to here are watched
-	stops   []func() bool     // end the watching
-	clock   int64             // wall clock when it was opened, in ms
-	opened  time.Time
-	handed  time.Time // to the log, the last time
-	held    int64     // bytes of the producer's memory
-	missing int       // entries with bytes that are gone
-	synced  bool      // a record asks to be durable
-	called  bool      // some entry has a call
-	tries   int
-	flushes []*call // that wait for the batch
+	plain    []func(Receipt, error)
+	acks     Acks
+	entries  []entry
+	contexts contexts // of the records
+	clock    int64    // wall clock when it was opened, in ms
+	opened   time.Time
+	handed   time.Time // to the log, the last time
+	held     int64     // bytes of the producer's memory
+	missing  int       // entries with bytes that are gone
+	synced   bool      // a record asks to be durable
+	called   bool      // some entry has a call
+	tries    int
+	seen     bool    // watchAll has been here
+	flushes  []*call // that wait for the batch
+	turn     int64   // of its lane, when it was handed over
 
 	// The answer.
 	life    *broker.Life // that the batch went to
@@ -74,41 +74,15 @@ func (b *producerBatch) add(ctx context.Context, e entry) {
 	if b.count() == 0 {
 		b.acks, b.synced = e.acks, e.acks == AcksSynced
 	}
-	if len(b.entries) == 0 && ctx.Done() == nil && e.call == nil && e.sequence == 0 && e.bytes && !e.told && e.ms == b.clock && e.acks == b.acks {
+	b.contexts.add(ctx, b.count())
+	if len(b.entries) == 0 && e.call == nil && e.sequence == 0 && e.bytes && !e.told && e.ms == b.clock && e.acks == b.acks {
 		b.plain = append(b.plain, e.promise)
 		return
 	}
 	b.expand()
 	b.called = b.called || e.call != nil
 	b.synced = b.synced || e.acks == AcksSynced
-	if ctx.Done() != nil {
-		for len(b.ctxs) < len(b.entries) {
-			b.ctxs = append(b.ctxs, nil)
-		}
-		b.ctxs = append(b.ctxs, ctx)
-	}
 	b.entries = append(b.entries, e)
-}
-
-// watch calls changed when a context of the batch ends, from now on.
-func (b *producerBatch) watch(changed func()) {
-	var last <-chan struct{}
-	for _, ctx := range b.ctxs[b.watched:] {
-		// Neighbours often have the same.
-		if ctx != nil && ctx.Done() != last {
-			last = ctx.Done()
-			b.stops = append(b.stops, context.AfterFunc(ctx, changed))
-		}
-	}
-	b.watched = len(b.ctxs)
-}
-
-func (b *producerBatch) unwatch() {
-	for _, stop := range b.stops {
-		stop()
-	}
-	clear(b.stops)
-	b.stops, b.watched = b.stops[:0], 0
 }
 
 // drop answers the i-th entry, which is not sent.
@@ -128,16 +102,6 @@ func (b *producerBatch) drop(p *producer, i int, err error) {
 	*e = entry{bytes: e.bytes, told: true, gone: true}
 }
 
-// dropCancelled answers the records whose contexts have ended.
-func (b *producerBatch) dropCancelled(p *producer) {
-	for i, ctx := range b.ctxs {
-		if ctx != nil && ctx.Err() != nil {
-			b.ctxs[i] = nil
-			b.miss(p, i, kafka.ContextError(ctx))
-		}
-	}
-}
-
 // miss is drop of a record that could have been sent.
 func (b *producerBatch) miss(p *producer, i int, err error) {
 	b.expand()
@@ -155,7 +119,7 @@ func (b *producerBatch) prune() error {
 	var others batch.Builder
 	others.Reset(make([]byte, 0, b.b.Len()))
 	it := b.b.Seal(batch.NoProducer()).Iter()
-	kept, ctxs := b.entries[:0], b.ctxs[:0]
+	kept, ctxs := b.entries[:0], b.contexts.each[:0]
 	for i, e := range b.entries {
 		var r batch.Record
 		if e.bytes && !it.Next(&r) {
@@ -168,12 +132,12 @@ func (b *producerBatch) prune() error {
 			others.Append(r.Timestamp, r.Key, r.Value, r.AppendHeaders(nil))
 		}
 		kept = append(kept, e)
-		if i < len(b.ctxs) {
-			ctxs = append(ctxs, b.ctxs[i])
+		if i < len(b.contexts.each) {
+			ctxs = append(ctxs, b.contexts.each[i])
 		}
 	}
 	clear(b.entries[len(kept):])
-	b.entries, b.ctxs, b.b, b.missing = kept, ctxs, others, 0
+	b.entries, b.contexts.each, b.b, b.missing = kept, ctxs, others, 0
 	return nil
 }
 

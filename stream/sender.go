@@ -2,6 +2,7 @@ package stream
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/runnelmq/runnel/internal/batch"
@@ -22,17 +23,15 @@ func (p *producer) drain(ln *lane, most int) {
 		return
 	}
 	a.flushing = true
-	for n := 0; ; n++ {
-		b := p.next(a)
-		if b == nil {
-			break
+	left := most
+	for n := p.due(a); n > 0 && left > 0; n = p.due(a) {
+		for n = min(n, left); n > 0 && a.closed.len() > 0 && !a.stalled; n-- {
+			left--
+			p.handOver(ln, a.closed.pop())
 		}
-		if n == most {
-			a.closed.pushFront(b)
-			p.ask(ln)
-			break
-		}
-		p.handOver(ln, b)
+	}
+	if left == 0 && p.due(a) > 0 {
+		p.ask(ln)
 	}
 	a.flushing = false
 	if a.quiet != nil {
@@ -42,18 +41,35 @@ func (p *producer) drain(ln *lane, most int) {
 	p.wait(ln)
 }
 
-// next takes the next batch that is to be handed over, nil if there is none now.
-func (p *producer) next(a *accumulator) *producerBatch {
-	if a.stalled || a.inflight.len() >= p.c.MaxInFlight {
-		return nil
-	}
-	if a.closed.len() == 0 && a.due {
+// due is the number of batches that are to be handed over now.
+func (p *producer) due(a *accumulator) int {
+	room := a.turns() < int64(p.c.MaxInFlight)
+	if a.closed.len() == 0 && a.due && room && !a.stalled {
 		a.close()
 	}
-	if a.closed.len() == 0 {
-		return nil
+	switch {
+	case a.stalled || a.closed.len() == 0:
+		return 0
+	case room:
+		return a.closed.len()
+	case p.joins(a, a.closed.all()[0]):
+		return 1
 	}
-	return a.closed.pop()
+	return 0
+}
+
+// joins reports whether a batch counts as one with those in flight: full batches that follow each other are durable by the same sync. A window of the default size would let 80 KiB go with each sync otherwise.
+func (p *producer) joins(a *accumulator, b *producerBatch) bool {
+	return b.bulk && a.inflight.len() > 0 && p.c.MaxInFlight > 1
+}
+
+// turns is what MaxInFlight counts.
+func (a *accumulator) turns() int64 {
+	n := a.inflight.len()
+	if n == 0 {
+		return 0
+	}
+	return a.inflight.all()[n-1].turn - a.inflight.all()[0].turn + 1
 }
 
 // wait sees to it that what is left in a lane is looked at again if its time passes, or a context ends.
@@ -61,7 +77,9 @@ func (p *producer) wait(ln *lane) {
 	a := ln.mu.acc
 	waits := a.closed.len() > 0 || a.inflight.len() > 0 || a.flushing && a.open != nil
 	if waits {
-		a.each(func(b *producerBatch) { p.watch(ln, b) })
+		p.watchAll(ln)
+	} else if len(a.watches) > 0 && a.open == nil {
+		a.unwatch()
 	}
 	switch {
 	case waits && !a.armed:
@@ -71,19 +89,19 @@ func (p *producer) wait(ln *lane) {
 	}
 }
 
-// watch answers records of the batch when their contexts end.
-func (p *producer) watch(ln *lane, b *producerBatch) {
-	if b.watched < len(b.ctxs) {
-		b.watch(func() { p.cancelled(ln) })
+// watchAll watches the batches that have come since it was last called.
+func (p *producer) watchAll(ln *lane) {
+	a := ln.mu.acc
+	if a.open != nil {
+		p.watch(ln, a.open)
 	}
-}
-
-// cancelled answers the records whose contexts have ended, and that have not been handed over.
-func (p *producer) cancelled(ln *lane) {
-	ln.mu.Lock()
-	defer ln.mu.Unlock()
-	ln.mu.acc.each(func(b *producerBatch) { b.dropCancelled(p) })
-	p.dropMissed(ln)
+	for _, b := range slices.Backward(a.closed.all()) {
+		if b.seen {
+			return
+		}
+		b.seen = true
+		p.watch(ln, b)
+	}
 }
 
 // each calls fn with the batches that have not been handed over, oldest first.
@@ -111,7 +129,7 @@ func (p *producer) dropMissed(ln *lane) {
 
 // handOver gives a batch to the log, and takes note of what became of it. The lane is locked; without a name it is unlocked meanwhile, so that others can go on filling batches.
 func (p *producer) handOver(ln *lane, b *producerBatch) {
-	b.unwatch()
+	b.contexts.unwatch()
 	b.dropCancelled(p)
 	b.handed = time.Now()
 	ln.mu.acc.leaving = b
@@ -195,6 +213,12 @@ func (p *producer) settled(ln *lane, b *producerBatch, err error) {
 		p.complete(b)
 		return
 	}
+	if n := a.inflight.len(); n > 0 {
+		b.turn = a.inflight.all()[n-1].turn
+		if !p.joins(a, b) {
+			b.turn++
+		}
+	}
 	a.inflight.push(b)
 	if !a.acking {
 		a.acking = true
@@ -228,6 +252,8 @@ func (p *producer) retry(ln *lane, b *producerBatch, err error) bool {
 	b.err = err
 	a := ln.mu.acc
 	a.closed.pushFront(b)
+	b.contexts.seen = false
+	p.watch(ln, b)
 	a.stalled = true
 	p.e.b.Wheel().Schedule(&a.retry, min(retryBackoff<<min(b.tries-1, 10), retryBackoffMax, left))
 	return true
