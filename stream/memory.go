@@ -54,7 +54,7 @@ func (m *memory) tryTake(n int64) bool {
 	return true
 }
 
-// take takes n bytes, waiting for them up to limit and as long as ctx lasts. pressed is called when there is somebody to wait for the first time.
+// take takes n bytes, waiting for them up to limit and as long as ctx lasts. pressed is called when there are none: by the first one to wait, and by those who may not.
 func (m *memory) take(ctx context.Context, n int64, limit time.Duration, w *wheel.Wheel, pressed func()) error {
 	c := &claim{n: n, done: make(chan error, 1)}
 	m.mu.Lock()
@@ -67,10 +67,12 @@ func (m *memory) take(ctx context.Context, n int64, limit time.Duration, w *whee
 		m.mu.Unlock()
 		return nil
 	case limit < 0:
-		defer m.mu.Unlock()
+		m.mu.Unlock()
+		pressed() // for the next one
 		return m.full("and the call does not wait")
 	case inPromise():
-		defer m.mu.Unlock()
+		m.mu.Unlock()
+		pressed()
 		return m.full("and a promise does not wait")
 	}
 	m.mu.waiting = append(m.mu.waiting, c)

@@ -32,7 +32,8 @@ func TestProducerSettingsWorkOrAreRefused(t *testing.T) {
 	add(false, nil, "BatchSize 1", stream.ProducerConfig{BatchSize: 1})
 	add(true, nil, "BatchSize -1", stream.ProducerConfig{BatchSize: -1})
 	add(false, nil, "BatchSize greatest", stream.ProducerConfig{BatchSize: math.MaxInt32})
-	add(true, nil, "BatchSize too great", stream.ProducerConfig{BatchSize: math.MaxInt32 + 1})
+	tooLarge := uint32(math.MaxInt32) + 1 // negative where int has 32 bits
+	add(true, nil, "BatchSize too great", stream.ProducerConfig{BatchSize: int(tooLarge)})
 	add(true, nil, "BufferMemory 1", stream.ProducerConfig{BufferMemory: 1})
 	add(false, stream.ErrBufferFull, "BufferMemory 1, BatchSize 1", stream.ProducerConfig{BufferMemory: 1, BatchSize: 1})
 	add(true, nil, "BufferMemory -1", stream.ProducerConfig{BufferMemory: -1})
@@ -149,7 +150,7 @@ func TestRecordOfExactlyTheGreatestSize(t *testing.T) {
 					p := newProducer(t, eng, c)
 					random := make([]byte, value+1) // compresses badly: the topic's limit is for what is stored
 					for i := range random {
-						random[i] = byte(i * i * 2654435761 >> 7)
+						random[i] = byte(i * i * 40503 >> 7)
 					}
 					must(produce(p, t.Context(), &stream.Record{Topic: "a", Value: random[:value]}))(t)
 					if whose == "producer" || codec == stream.CompressionNone {
