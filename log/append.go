@@ -19,6 +19,7 @@ import (
 type Appended struct {
 	Base, Last  int64 // offsets of its first and last record
 	LeaderEpoch int32 // of the log now; that of a duplicate is not known
+	Time        int64 // that the records have been given, in ms; -1: they keep their own
 	Duplicate   bool  // it was there already; nothing was written
 }
 
@@ -45,8 +46,9 @@ func (l *Log) Append(b batch.Batch) (Appended, error) {
 		return Appended{}, err
 	}
 	if dup != nil {
-		return Appended{Base: dup.base(), Last: dup.lastOffset, LeaderEpoch: l.o.Epoch, Duplicate: true}, nil
+		return Appended{Base: dup.base(), Last: dup.lastOffset, LeaderEpoch: l.o.Epoch, Time: -1, Duplicate: true}, nil
 	}
+	at := l.appendTime(b)
 	s, err := l.prepare(b)
 	if err != nil {
 		return Appended{}, err
@@ -70,7 +72,21 @@ func (l *Log) Append(b batch.Batch) (Appended, error) {
 	l.o.Counts.appended(b.Count(), len(b))
 	last := b.LastOffset()
 	l.end.Store(last + 1)
-	return Appended{Base: base, Last: last, LeaderEpoch: l.o.Epoch}, nil
+	return Appended{Base: base, Last: last, LeaderEpoch: l.o.Epoch, Time: at}, nil
+}
+
+// appendTime gives the records of b the time, if the settings say so. It does not go back with the clock.
+func (l *Log) appendTime(b batch.Batch) int64 {
+	if !l.settings.Load().AppendTime {
+		return -1
+	}
+	now := l.o.Now()
+	if s := l.segments.Load().active; l.mu.appended == 0 && s != nil && credible(s.maxTime.Timestamp, now) {
+		l.mu.appended = s.maxTime.Timestamp // of another life, as far as it may be believed
+	}
+	l.mu.appended = max(l.mu.appended, now)
+	b.SetAppendTime(l.mu.appended)
+	return l.mu.appended
 }
 
 // producer returns what is known of a producer, nil if that is nothing.

@@ -77,6 +77,8 @@ type Options struct {
 	Settings
 	MinFree int64 // bytes of the file system that appends leave free
 
+	// Now is the wall clock in ms, for Settings.AppendTime.
+	Now func() int64
 	// Counts is where the log counts; nil: nobody wants to know.
 	Counts *Counts
 	// Syncs bounds the syncs that run at once; shared by the logs of an engine. nil: no bound.
@@ -93,6 +95,7 @@ type Settings struct {
 	SegmentAge    time.Duration // between the first record of a segment and the first of the next
 	IndexBytes    int           // size at which an index, and with it its segment, is full
 	IndexInterval int64         // bytes of log between index entries (index.interval.bytes); negative: 0, an entry for every batch
+	AppendTime    bool          // records get the time at which they are appended (message.timestamp.type)
 }
 
 func (s Settings) orDefaults() *Settings {
@@ -154,6 +157,7 @@ type Log struct {
 		marked    bool // dirty mark is set and the directory exists
 		producers producers
 		opened    int64     // log end offset when the log was opened
+		appended  int64     // the last time that was given to records
 		recent    *producer // of the last append: most follow one of their own
 		snapshot  int64     // position in the active segment at which a producer snapshot was last taken
 		extra     int64     // offset of the newest snapshot that is not at a segment's base, -1 if none: replaced by the next

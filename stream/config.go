@@ -129,7 +129,7 @@ type TopicConfig struct {
 	DeleteRetention time.Duration
 	// Cleanup says what is done with old records.
 	Cleanup Cleanup
-	// Config has the rest, by Kafka's names: segment.ms, segment.index.bytes, index.interval.bytes, max.message.bytes, min.compaction.lag.ms,
+	// Config has the rest, by Kafka's names: segment.ms, segment.index.bytes, index.interval.bytes, max.message.bytes, message.timestamp.type, min.compaction.lag.ms,
 	// max.compaction.lag.ms, min.cleanable.dirty.ratio, and those of the fields above. A field and its name here exclude each other.
 	Config map[string]string
 }

@@ -386,6 +386,7 @@ type appended struct {
 	base  int64
 	epoch int32
 	bytes int64
+	time  int64 // that the records have been given, in ms; -1: they keep their own
 }
 
 // send seals a batch and appends it, as whoever hands over, between enter and leave. first and last are the sequences of the first and last record that have one, or 0.
@@ -413,7 +414,7 @@ func (p *producer) send(ln *lane, records *batch.Builder, first, last int64) (ap
 	if last != 0 {
 		ln.remember(first, last, a.Last+1)
 	}
-	return appended{a.Base, a.LeaderEpoch, int64(len(b))}, nil
+	return appended{a.Base, a.LeaderEpoch, int64(len(b)), a.Time}, nil
 }
 
 // packer compresses batches.

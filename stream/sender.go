@@ -164,7 +164,7 @@ func (p *producer) write(ln *lane, b *producerBatch) error {
 		if err != nil {
 			return err
 		}
-		b.base, b.epoch, b.written = a.base, a.epoch, a.bytes
+		b.base, b.epoch, b.written, b.time = a.base, a.epoch, a.bytes, a.time
 		if b.synced {
 			b.upto = a.base + int64(b.b.Count())
 		}

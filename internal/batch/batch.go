@@ -172,6 +172,13 @@ func (b Batch) setTimestamps(base, greatest int64) {
 	binary.BigEndian.PutUint64(b[posMaxTimestamp:], uint64(greatest))
 }
 
+// SetAppendTime gives every record the time ms, at which the batch is appended, whatever its own was.
+func (b Batch) SetAppendTime(ms int64) {
+	b.setAttributes(b.Attributes() | AttrLogAppendTime)
+	binary.BigEndian.PutUint64(b[posMaxTimestamp:], uint64(ms))
+	b.finish()
+}
+
 // SetOffset stores base offset and leader epoch. Neither is covered by the checksum.
 func (b Batch) SetOffset(base int64, epoch int32) {
 	binary.BigEndian.PutUint64(b[posBaseOffset:], uint64(base))

@@ -18,7 +18,7 @@ import (
 
 // Config is a topic's settings, parsed.
 type Config struct {
-	rlog.Settings       // segment.bytes, segment.ms, segment.index.bytes, index.interval.bytes
+	rlog.Settings       // segment.bytes, segment.ms, segment.index.bytes, index.interval.bytes, message.timestamp.type
 	MaxMessageBytes int // max.message.bytes
 
 	Delete          bool          // cleanup.policy has delete
@@ -106,6 +106,11 @@ func ParseConfig(m map[string]string) (Config, error) {
 				errs = append(errs, fmt.Errorf("%w: %s=%s is not a number from 0 to 1", kafka.ErrInvalidConfig, name, v))
 			}
 			c.DirtyRatio = r
+		case "message.timestamp.type":
+			c.AppendTime = v == "LogAppendTime"
+			if !c.AppendTime && v != "CreateTime" {
+				errs = append(errs, fmt.Errorf("%w: %s=%s is neither CreateTime nor LogAppendTime", kafka.ErrInvalidConfig, name, v))
+			}
 		case "cleanup.policy":
 			c.Delete, c.Compact = false, false
 			for policy := range strings.SplitSeq(v, ",") {

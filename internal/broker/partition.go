@@ -158,6 +158,7 @@ func (p *Partition) open(last *Life) (*Life, error) {
 		MinFree:        b.o.MinFree,
 		Syncs:          b.syncs,
 		Counts:         &p.counts,
+		Now:            b.clock.millis,
 		Files:          b.files,
 		Advanced:       p.watchers.wake,
 	}
