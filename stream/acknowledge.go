@@ -53,9 +53,13 @@ func (p *producer) complete(b *producerBatch) {
 	b.ln.mu.counts.answered(b)
 	flushes := b.flushes
 	b.flushes = nil
-	if b.called && !b.resolve() {
+	if b.called && b.onlyCalls() {
+		p.memory.give(b.held) // before its callers go on, and need it again
+		b.held = 0
+		b.resolve()
 		p.recycle(b)
 	} else {
+		b.resolve()
 		p.promises.add(pending{b: b})
 	}
 	for _, f := range flushes {

@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/runnelmq/runnel/internal/batch"
@@ -142,20 +143,26 @@ func (b *producerBatch) prune() error {
 	return nil
 }
 
-// resolve answers the entries with a call, and reports whether there are others.
-func (b *producerBatch) resolve() (others bool) {
+// onlyCalls reports whether no promise is to run.
+func (b *producerBatch) onlyCalls() bool {
+	return len(b.plain) == 0 && !slices.ContainsFunc(b.entries, func(e entry) bool { return e.call == nil && !e.told })
+}
+
+// resolve answers the entries with a call.
+func (b *producerBatch) resolve() {
+	if !b.called {
+		return
+	}
 	offset := b.base
 	for i := range b.entries {
 		e := &b.entries[i]
 		if e.call != nil {
 			e.call.resolve(int(e.at), b.receipt(e, offset), b.err)
 		}
-		others = others || e.call == nil && !e.told
 		if e.bytes && !e.gone {
 			offset++
 		}
 	}
-	return others
 }
 
 // receipt is that of an entry whose record has this offset, empty if the batch has failed.

@@ -43,6 +43,9 @@ func (p *producer) drain(ln *lane, most int) {
 
 // due is the number of batches that are to be handed over now.
 func (p *producer) due(a *accumulator) int {
+	if p.closing.Load() {
+		return 0 // Close answers what is left
+	}
 	room := a.turns() < int64(p.c.MaxInFlight)
 	if a.closed.len() == 0 && a.due && room && !a.stalled {
 		a.close()
