@@ -19,7 +19,7 @@ import (
 type Appended struct {
 	Base, Last  int64 // offsets of its first and last record
 	LeaderEpoch int32 // of the log now; that of a duplicate is not known
-	Time        int64 // that the records have been given, in ms; -1: they keep their own
+	Time        int64 // that the records have been given, in ms; 0: they keep their own
 	Duplicate   bool  // it was there already; nothing was written
 }
 
@@ -46,7 +46,7 @@ func (l *Log) Append(b batch.Batch) (Appended, error) {
 		return Appended{}, err
 	}
 	if dup != nil {
-		return Appended{Base: dup.base(), Last: dup.lastOffset, LeaderEpoch: l.o.Epoch, Time: -1, Duplicate: true}, nil
+		return Appended{Base: dup.base(), Last: dup.lastOffset, LeaderEpoch: l.o.Epoch, Duplicate: true}, nil
 	}
 	at := l.appendTime(b)
 	s, err := l.prepare(b)
@@ -78,7 +78,7 @@ func (l *Log) Append(b batch.Batch) (Appended, error) {
 // appendTime gives the records of b the time, if the settings say so. It does not go back with the clock.
 func (l *Log) appendTime(b batch.Batch) int64 {
 	if !l.settings.Load().AppendTime {
-		return -1
+		return 0
 	}
 	now := l.o.Now()
 	if s := l.segments.Load().active; l.mu.appended == 0 && s != nil && credible(s.maxTime.Timestamp, now) {

@@ -217,7 +217,6 @@ func (p *producer) openBatch(ln *lane, held int64) *producerBatch {
 		b.b.Reset(make([]byte, 0, held))
 	}
 	b.ln, b.held, b.clock, b.opened = ln, held, p.e.b.NowMillis(), time.Now()
-	b.time = -1
 	b.full, b.most = p.full(ln), max(1, p.c.BatchSize/leastRecord)
 	ln.mu.acc.open = b
 	return b

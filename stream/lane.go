@@ -386,7 +386,7 @@ type appended struct {
 	base  int64
 	epoch int32
 	bytes int64
-	time  int64 // that the records have been given, in ms; -1: they keep their own
+	time  int64 // that the records have been given, in ms; 0: they keep their own
 }
 
 // send seals a batch and appends it, as whoever hands over, between enter and leave. first and last are the sequences of the first and last record that have one, or 0.

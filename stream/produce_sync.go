@@ -91,7 +91,7 @@ func (p *producer) single(ctx context.Context, ln *lane, r *Record) (rec Receipt
 	}
 	ln.mu.counts.appended(1, plain, a.bytes)
 	rec.LeaderEpoch = a.epoch
-	if a.time >= 0 {
+	if a.time > 0 {
 		rec.Timestamp = time.UnixMilli(a.time)
 	}
 	if rec.Acks != AcksNone {

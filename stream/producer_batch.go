@@ -54,7 +54,7 @@ type producerBatch struct {
 	err     error
 	base    int64 // offset of the first record
 	epoch   int32
-	time    int64 // that the log has given the records, in ms; below 0: they keep their own
+	time    int64 // that the log has given the records, in ms; 0: they keep their own
 	written int64 // bytes in the log
 	upto    int64 // offset that has to be durable before the promises run, 0: none
 }
@@ -172,7 +172,7 @@ func (b *producerBatch) receipt(e *entry, offset int64) Receipt {
 	}
 	tp := b.ln.p.TopicPartition()
 	rec := Receipt{Topic: tp.Topic, Partition: tp.Partition, LeaderEpoch: b.epoch, Offset: offset, Timestamp: time.UnixMilli(e.ms), Acks: e.acks}
-	if b.time >= 0 && e.bytes {
+	if b.time > 0 && e.bytes {
 		rec.Timestamp = time.UnixMilli(b.time)
 	}
 	if !e.bytes || e.acks == AcksNone {
