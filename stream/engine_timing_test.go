@@ -30,18 +30,25 @@ func BenchmarkOpenMemory(b *testing.B) {
 	b.ReportMetric(float64(took[len(took)/2].Nanoseconds()), "ns/open-p50")
 }
 
+// benchmarked opens an engine on disk or in memory, with a topic "a" of one partition.
+func benchmarked(b *testing.B, ground string) (eng *stream.Engine) {
+	var err error
+	if ground == "disk" {
+		eng, err = stream.Open(b.TempDir(), nil)
+	} else {
+		eng, err = stream.OpenMemory(nil)
+	}
+	check(b, err)
+	create(b, eng, "a", 1)
+	return eng
+}
+
 // BenchmarkProduceSync sends one record at a time, AcksWritten.
 func BenchmarkProduceSync(b *testing.B) {
 	for _, ground := range []string{"disk", "memory"} {
 		b.Run(ground, func(b *testing.B) {
-			eng, err := stream.OpenMemory(nil)
-			if ground == "disk" {
-				check(b, eng.Close())
-				eng, err = stream.Open(b.TempDir(), nil)
-			}
-			check(b, err)
+			eng := benchmarked(b, ground)
 			defer eng.Close()
-			create(b, eng, "a", 1)
 			p, err := eng.NewProducer(b.Context(), stream.ProducerConfig{Acks: stream.AcksWritten})
 			check(b, err)
 			r := &stream.Record{Topic: "a", Key: make([]byte, 16), Value: make([]byte, 100)}
@@ -59,14 +66,8 @@ func BenchmarkProduceSync(b *testing.B) {
 func BenchmarkProduce(b *testing.B) {
 	for _, ground := range []string{"disk", "memory"} {
 		b.Run(ground, func(b *testing.B) {
-			eng, err := stream.OpenMemory(nil)
-			if ground == "disk" {
-				check(b, eng.Close())
-				eng, err = stream.Open(b.TempDir(), nil)
-			}
-			check(b, err)
+			eng := benchmarked(b, ground)
 			defer eng.Close()
-			create(b, eng, "a", 1)
 			p, err := eng.NewProducer(b.Context(), stream.ProducerConfig{Acks: stream.AcksWritten, Partitioner: stream.ManualPartitioner()})
 			check(b, err)
 			r := &stream.Record{Topic: "a", Key: make([]byte, 16), Value: make([]byte, 100)}

@@ -207,8 +207,8 @@ func (rt *route) atRest() bool {
 	})
 }
 
-// eachRoute calls fn with all routes, those to topics that have been deleted too, if something is on its way there.
-func (p *producer) eachRoute(fn func(rt *route)) {
+// eachLane calls fn with all lanes that have been made before, those to topics that have been deleted too, if something is on its way there.
+func (p *producer) eachLane(fn func(ln *lane)) {
 	p.routing.Lock()
 	all := slices.Clone(p.buried)
 	p.routing.Unlock()
@@ -217,17 +217,10 @@ func (p *producer) eachRoute(fn func(rt *route)) {
 		return true
 	})
 	for _, rt := range all {
-		fn(rt)
-	}
-}
-
-// eachLane calls fn with all lanes that have been made before.
-func (p *producer) eachLane(fn func(ln *lane)) {
-	p.eachRoute(func(rt *route) {
 		for _, ln := range *rt.lanes.Load() {
 			fn(ln)
 		}
-	})
+	}
 }
 
 // enter must succeed before a batch is appended, by whoever hands over; leave follows. It takes up the life of the partition, and a named producer's state, which stays locked until then.

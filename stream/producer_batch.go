@@ -47,7 +47,7 @@ type producerBatch struct {
 	tries    int
 	seen     bool    // watchAll has been here
 	flushes  []*call // that wait for the batch
-	turn     int64   // of its lane, when it was handed over
+	turn     int64   // place among those in flight, which full batches that follow each other share: see joins
 
 	// The answer.
 	life    *broker.Life // that the batch went to
@@ -175,18 +175,13 @@ func (b *producerBatch) receipt(e *entry, offset int64) Receipt {
 	if b.time > 0 && e.bytes {
 		rec.Timestamp = time.UnixMilli(b.time)
 	}
-	if !e.bytes || e.acks == AcksNone {
-		e.withoutOffset(&rec)
+	switch {
+	case !e.bytes:
+		rec.LeaderEpoch, rec.Offset, rec.Duplicate = -1, -1, true
+	case e.acks == AcksNone:
+		rec.Offset = -1
 	}
 	return rec
-}
-
-// withoutOffset is a receipt of a record that nobody knows the offset of.
-func (e *entry) withoutOffset(rec *Receipt) {
-	rec.Offset = -1
-	if !e.bytes {
-		rec.LeaderEpoch, rec.Duplicate = -1, true
-	}
 }
 
 // dropMissed answers records of a named producer that wait behind one that was not written, and duplicates of such ones; last is the sequence before the batch. It returns the last one in it that is left.
