@@ -37,6 +37,8 @@ const (
 	CheckAlways
 	// CheckLater: by the cursor's user. Until then nothing of the batch is to be believed but its length and place.
 	CheckLater
+	// CheckWithin: by the cursor's user if the wanted offset is not the batch's first, else as CheckOnce.
+	CheckWithin
 )
 
 // NewCursor returns a cursor at offset. Whether the offset exists shows at Next.
@@ -261,7 +263,8 @@ func (c *Cursor) check() (batch.Batch, error) {
 			return nil, err
 		}
 		// What is passed over on the way to the wanted offset is checked here: its user does not see it.
-		if c.s.checked.has(c.pos) || c.Check == CheckLater && h.LastOffset() >= c.next {
+		left := h.LastOffset() >= c.next && (c.Check == CheckLater || c.Check == CheckWithin && h.BaseOffset() < c.next)
+		if left || c.s.checked.has(c.pos) {
 			return c.w.bytes(c.pos, n)
 		}
 	}

@@ -257,7 +257,7 @@ func TestRollWithoutCheckpoints(t *testing.T) {
 	mustAppend(t, l, one("small"))
 	down = false
 	mustAppend(t, l, big)
-	if n := l.segments.Load().tree.Len(); n != 2 || l.DurableEnd() != 2 {
+	if n := l.segments.Load().len(); n != 2 || l.DurableEnd() != 2 {
 		t.Fatalf("%d segments, durable end %d", n, l.DurableEnd())
 	}
 	e.close(l)

@@ -257,7 +257,7 @@ func (l *Log) Close() (end int64, err error) {
 	if err = l.Err(); err == nil && r.active != nil && !l.o.ReadOnly && (l.mu.marked || l.o.Dirty) {
 		err = l.closeActive(r.active)
 	}
-	r.tree.Ascend(func(s *segment) bool { s.drop(); return true })
+	r.each((*segment).drop)
 	return l.EndOffset(), err
 }
 
@@ -285,7 +285,7 @@ func (l *Log) Abandon() {
 	}
 	l.mu.closed = true
 	l.closing.Store(true)
-	l.segments.Load().tree.Ascend(func(s *segment) bool { s.drop(); return true })
+	l.segments.Load().each((*segment).drop)
 }
 
 // quarantineName is unique for a recovery that is not repeated: the epoch rises with each.

@@ -73,11 +73,10 @@ func (l *Log) loadReadOnly(c contents) error {
 		err = l.lost(r.active, r.active.at, r.active.written.Load())
 	}
 	if err != nil {
-		r.tree.Ascend(func(s *segment) bool {
+		r.each(func(s *segment) {
 			if !old.has(s) {
 				s.drop()
 			}
-			return true
 		})
 		return err
 	}
@@ -89,14 +88,13 @@ func (l *Log) loadReadOnly(c contents) error {
 	l.segments.Store(r)
 	storeMax(&l.end, end)
 	storeMax(&l.durable, end)
-	old.tree.Ascend(func(s *segment) bool {
+	old.each(func(s *segment) {
 		if !r.has(s) {
 			if s.sealedSize.Load() < 0 {
 				s.seal(s.at) // its readers go on behind what is known of it
 			}
 			s.retire()
 		}
-		return true
 	})
 	return nil
 }
@@ -138,8 +136,8 @@ func (l *Log) readOnlyRow(old *row, c contents) (*row, error) {
 
 // readOnlySegment is the segment of the row with this base if its file is still the same, or a new one.
 func (l *Log) readOnlySegment(old *row, base, next int64, swapped bool) (*segment, error) {
-	s, ok := old.tree.Get(&segment{base: base})
-	if ok && s.swapped == swapped {
+	s := old.at(base)
+	if s != nil && s.swapped == swapped {
 		info, err := l.o.FS.Stat(s.name(suffixLog))
 		if err != nil {
 			return nil, err

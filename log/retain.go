@@ -88,7 +88,7 @@ func after(t int64, d time.Duration) int64 {
 }
 
 // Segments is how many segments the log has.
-func (l *Log) Segments() int { return l.segments.Load().tree.Len() }
+func (l *Log) Segments() int { return l.segments.Load().len() }
 
 // TrimTo makes offset the log start offset, and removes the segments before it: Kafka's DeleteRecords. Records that are not durable yet are made durable
 // first, so that the log start never leads the log's end. An offset before the log start changes nothing; one behind the log end is kafka.ErrOffsetOutOfRange.

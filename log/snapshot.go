@@ -161,19 +161,14 @@ const keptSnapshots = 3
 
 // dropSnapshot removes the snapshot that has become one too many, now that there is one behind s.
 func (l *Log) dropSnapshot(s *segment) error {
-	n, old := 1, int64(-1)
-	l.segments.Load().tree.DescendLessOrEqual(s, func(x *segment) bool {
-		n++
-		old = x.base
-		return n <= keptSnapshots
-	})
-	if n <= keptSnapshots {
+	old := l.segments.Load().before(s.base, keptSnapshots-1)
+	if old == nil {
 		return nil
 	}
-	return removeFile(l.o.FS, fileName(l.o.Dir, old, suffixSnapshot))
+	return removeFile(l.o.FS, fileName(l.o.Dir, old.base, suffixSnapshot))
 }
 
-func (l *Log) isBase(offset int64) bool { return l.segments.Load().tree.Has(&segment{base: offset}) }
+func (l *Log) isBase(offset int64) bool { return l.segments.Load().at(offset) != nil }
 
 // loadSnapshot takes the newest readable snapshot at or below end. It deletes those above it, those that cannot be read, and of the older ones those that are
 // not at a segment's base, and those that are too many. offsets are those of the snapshots that are there, rising. It returns the offset from which batches have to be replayed.
@@ -204,7 +199,7 @@ func (l *Log) loadSnapshot(offsets []int64, end int64) (from int64, err error) {
 		l.mu.producers = producers{}
 		from = l.start.Load()
 		// The log start may lie within its segment.
-		if first, ok := l.segments.Load().tree.Min(); ok {
+		if first := l.segments.Load().first(); first != nil {
 			from = min(from, first.base)
 		}
 	}

@@ -260,6 +260,14 @@ func (it *Iter) Skip() bool {
 	if it.left <= 0 {
 		return it.finish()
 	}
+	if i := it.pos; i <= len(it.b)-2 {
+		length, n, ok := short(uint64(binary.LittleEndian.Uint16(it.b[i:])))
+		if end := i + n + int(length>>1); ok && length&1 == 0 && end <= len(it.b) {
+			it.pos = end
+			it.left--
+			return true
+		}
+	}
 	p, i := it.frame()
 	if i < 0 {
 		return it.fail("bad length")

@@ -53,22 +53,6 @@ type Options struct {
 	Events       Events
 }
 
-// Events tells the owner what happened. Nil funcs are skipped; they must not call back.
-type Events struct {
-	TailCut        func(tp kafka.TopicPartition, end, bytes int64, quarantine string)
-	IndexRebuilt   func(tp kafka.TopicPartition, base int64, reason error)
-	PartitionState func(tp kafka.TopicPartition, s kafka.PartitionState, err error)
-	MetaFailed     func(err error)
-	MetaRecovered  func()
-	StrayDirectory func(from, to string)
-	OffsetClamped  func(group string, tp kafka.TopicPartition, from, to int64)
-	Corrupt        func(err *kafka.CorruptError)
-	Quarantined    func(tp kafka.TopicPartition, file, to string, reason error)
-	Expired        func(tp kafka.TopicPartition, segments int, bytes, logStart int64)
-	Compacted      func(tp kafka.TopicPartition, from, to, before, after int64)
-	ClockJumped    func(by time.Duration)
-}
-
 // maxSyncs is how many syncs of an engine run at once: more do not make a disk faster.
 const maxSyncs = 4
 
@@ -97,6 +81,7 @@ type Broker struct {
 	clock              clock
 	syncs              chan struct{}
 	files              *rlog.Files
+	logEvents          rlog.Events
 	flush              flusher
 	clean              cleaner
 
@@ -122,6 +107,12 @@ type Broker struct {
 	groups groups
 }
 
+func newBroker(o Options) *Broker {
+	b := &Broker{o: o, syncs: make(chan struct{}, maxSyncs), files: rlog.NewFiles(maxFiles(o.FS.MaxOpen())), logEvents: o.logEvents()}
+	b.clock.wall = o.WallClock
+	return b
+}
+
 // Open opens the directory, making it if it is missing.
 func Open(o Options) (_ *Broker, err error) {
 	if o.ReadOnly {
@@ -131,8 +122,8 @@ func Open(o Options) (_ *Broker, err error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Broker{o: o, lock: lock, syncs: make(chan struct{}, maxSyncs), files: rlog.NewFiles(maxFiles(o.FS.MaxOpen()))}
-	b.clock.wall = o.WallClock
+	b := newBroker(o)
+	b.lock = lock
 	b.life.Lock() // timers wait for the end of Open
 	defer func() {
 		b.life.closed = err != nil

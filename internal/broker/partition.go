@@ -187,29 +187,10 @@ func (p *Partition) open(last *Life) (*Life, error) {
 }
 
 func (p *Partition) logEvents() rlog.Events {
-	ev, lg := p.b.o.Events, p.b.o.Logger
-	return rlog.Events{
-		TailCut: func(tp kafka.TopicPartition, end int64, file string, pos, n int64, quarantine string) {
-			lg.Warn("torn tail cut", "partition", tp, "end", end, "file", file, "pos", pos, "bytes", n, "quarantine", quarantine)
-			if ev.TailCut != nil {
-				ev.TailCut(tp, end, n, quarantine)
-			}
-		},
-		IndexRebuilt: func(tp kafka.TopicPartition, base int64, reason error) {
-			lg.Warn("index rebuilt", "partition", tp, "segment", base, "reason", reason)
-			if ev.IndexRebuilt != nil {
-				ev.IndexRebuilt(tp, base, reason)
-			}
-		},
-		Quarantined: func(tp kafka.TopicPartition, file, to string, reason error) {
-			lg.Error("file moved to quarantine", "partition", tp, "file", file, "to", to, "reason", reason)
-			if ev.Quarantined != nil {
-				ev.Quarantined(tp, file, to, reason)
-			}
-		},
-		Rolled: func() { p.b.clean.rolled(p) },
-		Failed: func(_ kafka.TopicPartition, err error) { p.note(kafka.PartitionFailed, err) },
-	}
+	ev := p.b.logEvents
+	ev.Rolled = func() { p.b.clean.rolled(p) }
+	ev.Failed = func(_ kafka.TopicPartition, err error) { p.note(kafka.PartitionFailed, err) }
+	return ev
 }
 
 // checkpoints keeps a log's checkpoints in meta.

@@ -26,9 +26,8 @@ const anyEpoch = math.MaxInt32
 const copyTries = 3
 
 func openReadOnly(o Options) (_ *Broker, err error) {
-	b := &Broker{o: o, syncs: make(chan struct{}, maxSyncs), files: rlog.NewFiles(maxFiles(o.FS.MaxOpen()))}
+	b := newBroker(o)
 	b.o.FS = vfs.ReadOnly(o.FS)
-	b.clock.wall = o.WallClock
 	made, err := o.runnelIsMade()
 	if err != nil {
 		return nil, err

@@ -104,8 +104,11 @@ func ContextError(ctx context.Context) error {
 
 // Storage gives an error that has no kind, one of the file system, the kind ErrStorage.
 func Storage(err error) error {
+	if err == nil {
+		return nil
+	}
 	var kind *Error
-	if err == nil || errors.As(err, &kind) {
+	if errors.As(err, &kind) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrStorage, err)
