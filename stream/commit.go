@@ -22,7 +22,7 @@ func (c *consumer) commitDue(ctx context.Context) error {
 		return nil
 	}
 	err := c.autoCommit(ctx)
-	if errors.Is(err, kafka.ErrMetaFailed) || errors.Is(err, kafka.ErrPartitionFailed) {
+	if errors.Is(err, kafka.ErrMetaFailed) || errors.Is(err, kafka.ErrPartitionFailed) || fenced(err) {
 		// It passes by itself, the engine has reported it, and the next commit covers what this one should have: reading goes on.
 		c.e.o.Logger.Warn("automatic commit", "group", c.c.Group, "error", err)
 		return nil
@@ -94,8 +94,8 @@ func (c *consumer) automatic(t *track) (o broker.Commit, due bool, err error) {
 		return o, false, nil
 	}
 	o = broker.Commit{Partition: t.p, Offset: t.position, LeaderEpoch: t.epoch, Life: t.life}
-	if c.mu.body == t {
-		o.Offset--
+	if t.body >= 0 {
+		o.Offset = min(o.Offset, t.body)
 	}
 	if t.committed < 0 {
 		// The position was set without asking what is committed.
@@ -115,19 +115,40 @@ func (c *consumer) automatic(t *track) (o broker.Commit, due bool, err error) {
 	return o, o.Offset <= end, err
 }
 
-// commit commits and remembers what is committed.
+// commit commits after the asynchronous commits that were there before.
 func (c *consumer) commit(ctx context.Context, cs []broker.Commit) error {
+	if err := c.afterAsync(ctx); err != nil {
+		return err
+	}
+	return c.commitNow(ctx, cs)
+}
+
+// commitNow commits and remembers what is committed.
+func (c *consumer) commitNow(ctx context.Context, cs []broker.Commit) error {
 	if c.c.Group == "" {
 		return fmt.Errorf("%w: this consumer has none", kafka.ErrInvalidGroup)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := c.e.b.CommitOffsets(ctx, c.c.Group, cs); err != nil {
-		return err
+	c.mu.Lock()
+	id, out := c.identity(), c.grouped() && c.mu.member.id == ""
+	c.mu.Unlock()
+	if out {
+		return fmt.Errorf("%w: the consumer is not in group %s now", kafka.ErrUnknownMember, c.c.Group)
+	}
+	err := c.e.b.CommitOffsets(ctx, id, cs)
+	if err == nil {
+		c.committed(cs)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if fenced(err) && c.mu.closed {
+		return kafka.ErrClosed // it has left the group meanwhile
+	}
+	if err != nil {
+		return err
+	}
 	for _, o := range cs {
 		if t := c.mu.byTP[o.Partition.TopicPartition()]; t != nil && t.p == o.Partition {
 			t.committed = o.Offset
@@ -137,22 +158,29 @@ func (c *consumer) commit(ctx context.Context, cs []broker.Commit) error {
 }
 
 func (c *consumer) Commit(ctx context.Context) error {
-	if err := c.lock(); err != nil {
+	cs, err := c.whereItIs()
+	if err != nil {
 		return err
 	}
-	var cs []broker.Commit
+	return c.commit(ctx, cs)
+}
+
+// whereItIs is what Commit covers.
+func (c *consumer) whereItIs() (cs []broker.Commit, err error) {
+	if err := c.lock(); err != nil {
+		return nil, err
+	}
+	defer c.mu.Unlock()
 	for _, t := range c.mu.tracks {
 		if t.position < 0 {
 			continue
 		}
 		if err := c.enterLife(t); err != nil {
-			c.mu.Unlock()
-			return err
+			return nil, err
 		}
 		cs = append(cs, broker.Commit{Partition: t.p, Offset: t.position, LeaderEpoch: t.epoch, Life: t.life})
 	}
-	c.mu.Unlock()
-	return c.commit(ctx, cs)
+	return cs, nil
 }
 
 func (c *consumer) CommitRecords(ctx context.Context, rs ...Record) error {
@@ -182,26 +210,37 @@ func (c *consumer) isLost(r *Record) bool {
 }
 
 func (c *consumer) CommitOffsets(ctx context.Context, o Offsets) error {
-	cs := make([]broker.Commit, 0, len(o))
-	for tp, at := range o {
-		p, err := c.e.b.Partition(tp)
-		if err != nil {
-			return err
-		}
-		cs = append(cs, broker.Commit{Partition: p, Offset: at.Offset, LeaderEpoch: at.LeaderEpoch, Metadata: at.Metadata})
-	}
-	if err := c.lock(); err != nil {
+	cs, err := c.commitsOf(o)
+	if err != nil {
 		return err
 	}
-	c.mu.Unlock()
 	return c.commit(ctx, cs)
 }
 
-// CommitAsync commits without waiting. In this version done gets ErrUnsupported.
-func (c *consumer) CommitAsync(o Offsets, done func(Offsets, error)) {
-	if done != nil {
-		done(o, unsupported("CommitAsync"))
+// commitsOf is what CommitOffsets covers.
+func (c *consumer) commitsOf(o Offsets) ([]broker.Commit, error) {
+	cs, err := c.e.commits(o)
+	if err != nil {
+		return nil, err
 	}
+	if err := c.lock(); err != nil {
+		return nil, err
+	}
+	c.mu.Unlock()
+	return cs, nil
+}
+
+// commits finds the partitions of offsets.
+func (e *Engine) commits(o Offsets) ([]broker.Commit, error) {
+	cs := make([]broker.Commit, 0, len(o))
+	for tp, at := range o {
+		p, err := e.b.Partition(tp)
+		if err != nil {
+			return nil, err
+		}
+		cs = append(cs, broker.Commit{Partition: p, Offset: at.Offset, LeaderEpoch: at.LeaderEpoch, Metadata: at.Metadata})
+	}
+	return cs, nil
 }
 
 func (c *consumer) Committed(ctx context.Context, tps ...TopicPartition) (Offsets, error) {

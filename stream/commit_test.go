@@ -88,7 +88,7 @@ func TestCommitOffsetsAnywhereInTheLog(t *testing.T) {
 			"behind the end":    {stream.Offsets{tp("a", 0): {Offset: 6}, tp("a", 1): {}}, stream.ErrOffsetOutOfRange},
 			"negative":          {stream.Offsets{tp("a", 0): {Offset: -1}, tp("a", 1): {}}, stream.ErrOffsetOutOfRange},
 			"empty log":         {stream.Offsets{tp("a", 0): {}, tp("a", 1): {Offset: 1}}, stream.ErrOffsetOutOfRange},
-			"metadata too long": {stream.Offsets{tp("a", 0): {Metadata: longest + "m"}, tp("a", 1): {}}, stream.ErrInvalidConfig},
+			"metadata too long": {stream.Offsets{tp("a", 0): {Metadata: longest + "m"}, tp("a", 1): {}}, stream.ErrMetadataTooLarge},
 			"unknown partition": {stream.Offsets{tp("a", 0): {}, tp("a", 2): {}}, stream.ErrUnknownTopic},
 		} {
 			if err := c.CommitOffsets(ctx, tc.o); !errors.Is(err, tc.want) {

@@ -223,27 +223,23 @@ const (
 	Durable
 )
 
-// Assignor distributes partitions among the members of a group. In this version: ErrUnsupported.
-type Assignor interface{ Name() string }
-
-// RebalanceListener hears of partitions that come and go. In this version: ErrUnsupported.
+// RebalanceListener hears of partitions that come and go with the group (ConsumerRebalanceListener). It is called by the goroutine that polls, from within the poll, or by the one that
+// calls Subscribe, Assign, Unsubscribe or Close. It may use the consumer, but for polling. A panic in it is contained and logged.
 type RebalanceListener interface {
+	// Assigned: these partitions have been added to the assignment.
 	Assigned(tps []TopicPartition)
+	// Revoked: these partitions are about to be given up. They are the consumer's until Revoked returns, so that commits work.
 	Revoked(tps []TopicPartition)
+	// Lost: these partitions are somebody else's already, since the consumer has not polled for too long or their topic is gone. What is not committed cannot be committed any more.
 	Lost(tps []TopicPartition)
-}
-
-// ConsumerInterceptor sees records on their way. In this version: ErrUnsupported.
-type ConsumerInterceptor interface {
-	OnConsume(rs []Record)
-	OnCommit(o Offsets)
 }
 
 // ConsumerConfig configures a consumer. The zero value is good: no group, nothing assigned.
 type ConsumerConfig struct {
 	// Group is the consumer group, which keeps the offsets; "": none, nothing is committed (group.id).
 	Group string
-	// InstanceID makes the member static (group.instance.id). In this version: ErrUnsupported.
+	// InstanceID makes the member static: a consumer with the same InstanceID that comes within SessionTimeout after this one has closed, also in the next life of the engine, gets its
+	// partitions, and nobody else notices. While this one is open, the other fences it: ErrFenced (group.instance.id, KIP-345).
 	InstanceID string
 	// Topics are subscribed to at once.
 	Topics []string
@@ -260,40 +256,40 @@ type ConsumerConfig struct {
 	ManualCommit bool
 	// CommitInterval is the time between automatic commits, looked at by polls; 0: 5 s (auto.commit.interval.ms).
 	CommitInterval time.Duration
-	// MaxPollInterval is the time within which a member has to poll (max.poll.interval.ms). In this version: ErrUnsupported.
+	// MaxPollInterval is the time from one poll to the next after which a member is out of its group: the next poll is a PollTimeoutError, and the one after it joins again. A record that Records has
+	// yielded counts as a poll, of which the group may hear an eighth of the interval later. It is also how long a rebalance waits for the member. 0: 5 minutes (max.poll.interval.ms).
 	MaxPollInterval time.Duration
-	// SessionTimeout is the time without a heartbeat after which a member is gone (session.timeout.ms). In this version: ErrUnsupported.
+	// SessionTimeout is how long a static member that has closed keeps its place; 0: 45 s (session.timeout.ms). Members need no heartbeats.
 	SessionTimeout time.Duration
 	// MaxWait is how long a poll waits for a record; 0: 500 ms (fetch.max.wait.ms); negative: not at all.
 	MaxWait time.Duration
-	// MinBytes is how much a poll waits for; 0: one record (fetch.min.bytes). In this version: ErrUnsupported above 1.
+	// MinBytes is how many bytes of the log a poll waits for, as long as MaxWait allows; 0: one record (fetch.min.bytes).
 	MinBytes int
 	// MaxBytes bounds the bytes of keys and values that a poll returns, but for its first record; 0: 50 MiB (fetch.max.bytes).
 	MaxBytes int
-	// Assignors, Listener and Interceptors are for groups of several members. In this version: ErrUnsupported.
-	Assignors    []Assignor
-	Listener     RebalanceListener
+	// Assignors are the ways to share partitions that the consumer knows, in the order of preference; none: CooperativeStickyAssignor (partition.assignment.strategy). A group uses one that
+	// all members know. Unless all are cooperative, the consumer gives up everything before each rebalance. To bring a group from one to the other, close and open its members one by
+	// one with both, and then with the other alone.
+	Assignors []Assignor
+	// Listener hears of partitions that come and go; nil: nobody does. With it, the consumer joins its group at the first poll, else when it subscribes, if it need not wait for others.
+	Listener RebalanceListener
+	// Interceptors see records and commits on their way, in this order (interceptor.classes).
 	Interceptors []ConsumerInterceptor
 }
 
-// Validate reports all faults at once; they match ErrInvalidConfig or ErrUnsupported.
+// Validate reports all faults at once; they match ErrInvalidConfig.
 func (c *ConsumerConfig) Validate() error {
 	var errs []error
-	for _, u := range []struct {
-		set  bool
-		what string
-	}{
-		{c.InstanceID != "", "InstanceID"},
-		{c.MaxPollInterval > 0, "MaxPollInterval"},
-		{c.SessionTimeout > 0, "SessionTimeout"},
-		{c.MinBytes > 1, "MinBytes above 1"},
-		{len(c.Assignors) > 0, "Assignors"},
-		{c.Listener != nil, "Listener"},
-		{len(c.Interceptors) > 0, "Interceptors"},
-	} {
-		if u.set {
-			errs = append(errs, unsupported(u.what))
+	if c.InstanceID != "" && c.Group == "" {
+		errs = append(errs, fmt.Errorf("%w: InstanceID without a Group", kafka.ErrInvalidConfig))
+	}
+	names := map[string]bool{}
+	for i, a := range c.Assignors {
+		if a == nil || a.Name() == "" || names[a.Name()] {
+			errs = append(errs, fmt.Errorf("%w: Assignors[%d] has no name of its own", kafka.ErrInvalidConfig, i))
+			continue
 		}
+		names[a.Name()] = true
 	}
 	if c.Reset < ResetLatest || c.Reset > ResetNone {
 		errs = append(errs, fmt.Errorf("%w: Reset is %d", kafka.ErrInvalidConfig, c.Reset))

@@ -59,23 +59,24 @@ func TestGroupOfOne(t *testing.T) {
 		if m := c.Group(); m.Group != "g" || m.MemberID == "" || m.Generation < 0 {
 			t.Fatalf("%+v", m)
 		}
-		_, err := eng.NewConsumer(ctx, stream.ConsumerConfig{Group: "g", Topics: []string{"a"}})
-		wantErr(t, err, stream.ErrUnsupported)
 		second := newConsumer(t, eng, stream.ConsumerConfig{Group: "g"})
-		wantErr(t, second.Subscribe("a"), stream.ErrUnsupported)
-		wantErr(t, second.SubscribeRegexp(regexp.MustCompile("a")), stream.ErrUnsupported)
 		eq(t, "group without a subscription", second.Group().MemberID, "")
 		check(t, second.Assign(tp("a", 0))) // as in Kafka: no membership
+		eq(t, "group after Assign", second.Group().MemberID, "")
+		check(t, second.Unsubscribe())
 		newConsumer(t, eng, stream.ConsumerConfig{Group: "h", Topics: []string{"a"}})
+		eq(t, "generation", c.Group().Generation, 1)
 
-		// The place is free after Unsubscribe, Assign and Close.
+		// The next member gets everything at once after Unsubscribe, Assign and Close.
 		check(t, c.Unsubscribe())
 		check(t, second.Subscribe("a"))
-		wantErr(t, c.Subscribe("a"), stream.ErrUnsupported)
+		eq(t, "assignment after Unsubscribe", len(second.Assignment()), 2)
 		check(t, second.Assign(tp("a", 0)))
 		check(t, c.Subscribe("a"))
+		eq(t, "assignment after Assign", len(c.Assignment()), 2)
 		check(t, c.Close(ctx))
 		check(t, second.Subscribe("a"))
+		eq(t, "assignment after Close", len(second.Assignment()), 2)
 		eq(t, "group without a group", newConsumer(t, eng, stream.ConsumerConfig{Topics: []string{"a"}}).Group(), stream.GroupMetadata{Generation: -1})
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/runnelmq/runnel/internal/batch"
@@ -22,6 +23,8 @@ const (
 	defaultCommitInterval = 5 * time.Second
 	defaultMaxWait        = 500 * time.Millisecond
 	defaultMaxBytes       = 50 << 20
+	defaultPollInterval   = 5 * time.Minute
+	defaultSession        = 45 * time.Second
 	defaultMaxRecords     = 500    // max.poll.records
 	maxRecords            = 10_000 // of one Poll
 )
@@ -38,18 +41,27 @@ type consumer struct {
 	timer   wheel.Timer
 	ended   chan struct{} // closed when Close has ended
 
+	assignors   []Assignor
+	cooperative bool
+	pollTimer   wheel.Timer
+	answers     answers
+	summoned    atomic.Bool // the group wants to be asked
+	telling     atomic.Bool // the listener is being called
+	async       asyncCommits
+
 	mu struct {
 		sync.Mutex
+		closing    bool // polls end
 		closed     bool
 		sub        subscription
-		changes    int64          // of the topics, when the subscription was last followed
-		member     *broker.Member // nil until subscribed in a group
-		tracks     []*track       // assigned, by topic and number
+		changes    int64 // of the topics, when the subscription was last followed
+		member     membership
+		watched    pollWatch
+		lenders    []*track // given up since the last poll, whose records may still be borrowed
+		tracks     []*track // assigned, by topic and number
 		byTP       map[TopicPartition]*track
 		turn       int // where the next poll begins
 		lastCommit time.Time
-		// body is the record whose loop body has not ended: automatic commits leave it out. nil: none.
-		body *track
 	}
 	arena   []byte             // see copy; c.polling is held
 	plainer batch.Decompressor // c.polling is held
@@ -79,10 +91,23 @@ func (e *Engine) NewConsumer(ctx context.Context, c ConsumerConfig) (Consumer, e
 	if c.MaxBytes == 0 {
 		c.MaxBytes = defaultMaxBytes
 	}
+	if c.MaxPollInterval == 0 {
+		c.MaxPollInterval = defaultPollInterval
+	}
+	if c.SessionTimeout == 0 {
+		c.SessionTimeout = defaultSession
+	}
 	c.ManualCommit = c.ManualCommit || e.o.ReadOnly
 	co := &consumer{e: e, c: c, waiter: broker.NewWaiter(),
 		polling: make(chan struct{}, 1), commits: make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{})}
 	co.timer.Init(co.waiter.Wake)
+	co.pollTimer.Init(co.pollTimeout)
+	co.assignors = c.Assignors
+	if len(co.assignors) == 0 {
+		co.assignors = []Assignor{CooperativeStickyAssignor()}
+	}
+	co.cooperative = !slices.ContainsFunc(co.assignors, func(a Assignor) bool { return !a.Cooperative() })
+	co.mu.member.generation = -1
 	co.mu.lastCommit = time.Now()
 	if err := e.register(co); err != nil {
 		return nil, err
@@ -93,6 +118,16 @@ func (e *Engine) NewConsumer(ctx context.Context, c ConsumerConfig) (Consumer, e
 		}
 	}
 	return co, nil
+}
+
+// lockToPoll is lock for polls, which end first.
+func (c *consumer) lockToPoll() error {
+	c.mu.Lock()
+	if c.mu.closing {
+		c.mu.Unlock()
+		return kafka.ErrClosed
+	}
+	return nil
 }
 
 func (c *consumer) lock() error {
@@ -128,45 +163,33 @@ func (c *consumer) SubscribeRegexp(re *regexp.Regexp) error {
 }
 
 func (c *consumer) Unsubscribe() error {
-	if err := c.autoCommit(context.Background()); err != nil {
-		return err
-	}
-	if err := c.lock(); err != nil {
-		return err
-	}
-	defer c.mu.Unlock()
-	c.mu.sub = subscription{}
-	c.leaveGroup()
-	c.assign(nil)
-	return nil
+	return c.replace(subscription{}, nil)
 }
 
-func (c *consumer) leaveGroup() {
-	if c.mu.member != nil {
-		c.mu.member.Leave()
-		c.mu.member = nil
-	}
-}
-
-func (c *consumer) subscribe(s subscription) (err error) {
+// replace puts another subscription, or assignment, in the place of the one that there is.
+func (c *consumer) replace(s subscription, ps []*broker.Partition) error {
 	// What is given up is committed first.
 	if err := c.autoCommit(context.Background()); err != nil {
 		return err
 	}
+	c.mu.Lock()
+	inGroup := c.mu.member.phase != phaseOut
+	revoked := c.assigned()
+	c.mu.Unlock()
+	if inGroup {
+		c.tell(RebalanceListener.Revoked, revoked)
+	}
 	if err := c.lock(); err != nil {
 		return err
 	}
 	defer c.mu.Unlock()
-	if c.c.Group != "" && c.mu.member == nil {
-		if c.mu.member, err = c.e.b.Join(c.c.Group); err != nil {
-			return err
-		}
-		defer func() {
-			if err != nil {
-				c.leaveGroup()
-			}
-		}()
-	}
+	c.mu.sub = s
+	c.leaveGroup()
+	c.assign(ps)
+	return nil
+}
+
+func (c *consumer) subscribe(s subscription) (err error) {
 	if c.e.o.AutoCreate != nil {
 		for _, t := range s.topics {
 			if _, err := c.e.topic(t); err != nil {
@@ -174,11 +197,48 @@ func (c *consumer) subscribe(s subscription) (err error) {
 			}
 		}
 	}
+	if c.c.Group != "" {
+		return c.subscribeInGroup(s)
+	}
+	if err := c.lock(); err != nil {
+		return err
+	}
+	defer c.mu.Unlock()
 	old := c.mu.sub
 	c.mu.sub = s
 	if err := c.follow(true); err != nil {
 		c.mu.sub = old
 		return err
+	}
+	return nil
+}
+
+// subscribeInGroup makes the subscription, and takes the first steps in the group, so that a member that has nobody to wait for has its assignment. The rest is done by polls.
+func (c *consumer) subscribeInGroup(s subscription) error {
+	if err := c.autoCommit(context.Background()); err != nil {
+		return err
+	}
+	if err := c.lock(); err != nil {
+		return err
+	}
+	if c.mu.member.phase == phaseOut {
+		c.assign(nil) // of Assign
+	}
+	c.mu.sub = s
+	c.mu.member.again = true
+	c.mu.Unlock()
+	c.waiter.Wake()
+	if c.c.Listener != nil {
+		return nil
+	}
+	select {
+	case c.polling <- struct{}{}:
+	default:
+		return nil // a poll that is running does it
+	}
+	defer c.polled()
+	if err := c.attend(context.Background()); err != nil {
+		c.e.o.Logger.Warn("join", "group", c.c.Group, "error", err) // the next poll meets it again
 	}
 	return nil
 }
@@ -228,17 +288,7 @@ func (c *consumer) Assign(tps ...TopicPartition) error {
 		}
 		ps = append(ps, p)
 	}
-	if err := c.autoCommit(context.Background()); err != nil {
-		return err
-	}
-	if err := c.lock(); err != nil {
-		return err
-	}
-	defer c.mu.Unlock()
-	c.mu.sub = subscription{}
-	c.leaveGroup()
-	c.assign(ps)
-	return nil
+	return c.replace(subscription{}, ps)
 }
 
 // assign makes ps the assignment; what stays keeps its position.
@@ -350,36 +400,75 @@ func (c *consumer) forgive(tp TopicPartition) {
 func (c *consumer) Group() GroupMetadata {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.mu.member == nil {
-		return GroupMetadata{Group: c.c.Group, Generation: -1}
-	}
-	return GroupMetadata{Group: c.c.Group, MemberID: c.mu.member.ID, Generation: 1}
+	id := c.identity()
+	return GroupMetadata{Group: id.Group, MemberID: id.MemberID, InstanceID: c.c.InstanceID, Generation: id.Generation}
 }
 
 func (c *consumer) Close(ctx context.Context) error {
 	c.mu.Lock()
-	if c.mu.closed {
+	if c.mu.closing {
 		c.mu.Unlock()
+		if c.telling.Load() { // perhaps from the listener, for which the first Close waits
+			return nil
+		}
 		return waitFor(ctx, c.ended)
 	}
 	defer close(c.ended)
-	c.mu.closed = true
+	c.mu.closing = true
 	close(c.closing)
 	c.waiter.Wake()
 	c.mu.Unlock()
-	// A poll that is running sees closed and leaves; its records are handed over before.
-	var err error
-	select {
-	case c.polling <- struct{}{}:
-		defer c.polled()
-		err = c.autoCommit(ctx)
-	case <-ctx.Done():
-		err = kafka.ContextError(ctx)
+	err := c.stopPolling(ctx)
+	c.mu.Lock()
+	revoked := c.assigned()
+	inGroup := c.mu.member.phase != phaseOut
+	c.mu.Unlock()
+	if inGroup {
+		c.tell(RebalanceListener.Revoked, revoked)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.mu.closed = true
 	c.leaveGroup()
 	c.assign(nil)
+	c.takeBack()
 	c.e.unregister(c)
 	return err
+}
+
+// stopPolling waits for the poll that is running, whose records are handed over before, and commits. From within the listener there is nobody to wait for.
+func (c *consumer) stopPolling(ctx context.Context) error {
+	if !c.telling.Load() {
+		select {
+		case c.polling <- struct{}{}:
+			defer c.polled()
+		case <-ctx.Done():
+			return kafka.ContextError(ctx)
+		}
+	}
+	err := errors.Join(c.afterAsync(ctx), c.autoCommit(ctx))
+	if fenced(err) {
+		c.e.o.Logger.Warn("commit at close", "group", c.c.Group, "error", err)
+		return nil // somebody else reads it again
+	}
+	return err
+}
+
+// fenced reports whether a commit was refused since the member is not, or not any more, of the group's generation.
+func fenced(err error) bool {
+	for _, e := range []error{kafka.ErrRebalance, kafka.ErrUnknownMember, kafka.ErrIllegalGeneration, kafka.ErrFenced} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// takeBack lets go of what has been lent to the caller; c.mu is held.
+func (c *consumer) takeBack() {
+	for _, t := range c.mu.lenders {
+		t.leave()
+		t.takeBack()
+	}
+	c.mu.lenders = nil
 }

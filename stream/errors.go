@@ -45,6 +45,18 @@ var (
 	ErrRebalance error = kafka.ErrRebalance
 	// ErrUnknownMember: the group does not know the member.
 	ErrUnknownMember error = kafka.ErrUnknownMember
+	// ErrIllegalGeneration: the group has had a rebalance that the member has not taken part in.
+	ErrIllegalGeneration error = kafka.ErrIllegalGeneration
+	// ErrInconsistentProtocol: the member knows no assignor that all other members know.
+	ErrInconsistentProtocol error = kafka.ErrInconsistentProtocol
+	// ErrGroupNotEmpty: the group has members.
+	ErrGroupNotEmpty error = kafka.ErrGroupNotEmpty
+	// ErrUnknownGroup: the group has neither members nor offsets, nor ever had members.
+	ErrUnknownGroup error = kafka.ErrUnknownGroup
+	// ErrGroupSubscribed: a member of the group subscribes to the topic.
+	ErrGroupSubscribed error = kafka.ErrGroupSubscribed
+	// ErrMetadataTooLarge: the metadata of an offset has more than 4096 bytes (offset.metadata.max.bytes).
+	ErrMetadataTooLarge error = kafka.ErrMetadataTooLarge
 	// ErrDiskFull: the append would leave less than Options.MinFree. Reads and commits go on; appends succeed again by themselves.
 	ErrDiskFull error = kafka.ErrDiskFull
 	// ErrPartitionFailed: a storage error has taken the partition offline. The engine opens it again by itself when the disk works; see Admin.Health.
@@ -89,12 +101,12 @@ func (e *PartitionError) Error() string {
 // Unwrap returns the reason.
 func (e *PartitionError) Unwrap() error { return e.Err }
 
-// PollTimeoutError says which member has not polled for longer than ConsumerConfig.MaxPollInterval, and what it had in hand. A later version
-// reports it. It matches ErrTimeout.
+// PollTimeoutError says which member is out of its group, since it has not polled for longer than ConsumerConfig.MaxPollInterval, and what it had in hand. Poll returns it once; the next one
+// joins again. It matches ErrTimeout.
 type PollTimeoutError struct {
-	Member string
-	TopicPartition
-	Offset         int64
+	Member         string
+	TopicPartition       // of the record that was handed over last
+	Offset         int64 // its offset, -1 if there was none
 	Elapsed, Limit time.Duration
 }
 

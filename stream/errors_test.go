@@ -107,48 +107,26 @@ func TestErrorStructsMatchTheirKindAndTheirReason(t *testing.T) {
 	}
 }
 
-type assignor struct{}
-
-func (assignor) Name() string { return "mine" }
-
 // What a later version delivers says ErrUnsupported: it neither panics nor pretends.
 func TestVerbsOfLaterVersionsAreErrUnsupported(t *testing.T) {
 	eng := streamtest.New(t)
 	ctx := t.Context()
 	create(t, eng, "a", 1)
 	p := newProducer(t, eng, stream.ProducerConfig{})
-	c := newConsumer(t, eng, stream.ConsumerConfig{Group: "g", Topics: []string{"a"}})
 	a := eng.Admin()
 	second := func(_ any, err error) error { return err }
 	newP := func(c stream.ProducerConfig) error { return second(eng.NewProducer(ctx, c)) }
-	newC := func(c stream.ConsumerConfig) error { return second(eng.NewConsumer(ctx, c)) }
 	errs := map[string]error{
 		"Process":            eng.Process(ctx, stream.ProcessConfig{}, func(context.Context, stream.Txn, []stream.Record) error { return nil }),
 		"Backup":             eng.Backup(ctx, t.TempDir()),
 		"Begin":              second(p.Begin(ctx)),
-		"Lag":                second(c.Lag(ctx)),
-		"Groups":             second(a.Groups(ctx)),
-		"DeleteGroup":        a.DeleteGroup(ctx, "g"),
-		"SetOffsets":         a.SetOffsets(ctx, "g", nil),
-		"DeleteOffsets":      a.DeleteOffsets(ctx, "g"),
 		"Transactions":       second(a.Transactions(ctx)),
 		"Producers":          second(a.Producers(ctx)),
 		"AbortTransaction":   a.AbortTransaction(ctx, tp("a", 0), 1),
-		"Explain":            second(a.Explain(ctx, "g")),
 		"TransactionalID":    newP(stream.ProducerConfig{TransactionalID: "t"}),
 		"TransactionTimeout": newP(stream.ProducerConfig{TransactionTimeout: 1}),
-		"InstanceID":         newC(stream.ConsumerConfig{InstanceID: "i"}),
-		"MinBytes":           newC(stream.ConsumerConfig{MinBytes: 2}),
-		"Assignors":          newC(stream.ConsumerConfig{Assignors: []stream.Assignor{assignor{}}}),
 	}
-	for _, err := range c.Batches(ctx, 10, time.Second) {
-		errs["Batches"] = err
-	}
-	done := 0
-	c.CommitAsync(nil, func(_ stream.Offsets, err error) { errs["CommitAsync"] = err; done++ })
-	c.CommitAsync(nil, nil)
-	eq(t, "callbacks of CommitAsync", done, 1)
-	eq(t, "verbs", len(errs), 19)
+	eq(t, "verbs", len(errs), 8)
 	for name, err := range errs {
 		if !errors.Is(err, stream.ErrUnsupported) || stream.IsFatal(err) || stream.IsRetriable(err) {
 			t.Errorf("%s: %v", name, err)
@@ -165,7 +143,7 @@ func TestConfigsReportAllFaultsAtOnce(t *testing.T) {
 	wantErr(t, err, stream.ErrInvalidConfig)
 	containsAll(t, err, "Compression", "BufferMemory", "DeliveryTimeout", "interceptor")
 	_, err = eng.NewConsumer(t.Context(), stream.ConsumerConfig{Reset: 9, MaxBytes: -1, CommitInterval: -1, InstanceID: "i"})
-	wantErr(t, err, stream.ErrInvalidConfig, stream.ErrUnsupported)
+	wantErr(t, err, stream.ErrInvalidConfig)
 	containsAll(t, err, "Reset", "MaxBytes", "CommitInterval", "InstanceID")
 	for _, c := range []stream.ConsumerConfig{{Visibility: 9}, {Visibility: -1}, {Isolation: 9}, {Isolation: -1}} {
 		if _, err := eng.NewConsumer(t.Context(), c); !errors.Is(err, stream.ErrInvalidConfig) {

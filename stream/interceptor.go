@@ -1,5 +1,7 @@
 package stream
 
+import "github.com/runnelmq/runnel/internal/broker"
+
 // ProducerInterceptor sees a producer's records on their way (interceptor.classes). It is called by all goroutines that produce, and by the one that runs promises. A panic in it is contained and
 // logged; the record goes on.
 type ProducerInterceptor interface {
@@ -9,6 +11,36 @@ type ProducerInterceptor interface {
 	OnAcknowledgement(r Receipt, err error)
 }
 
+// ConsumerInterceptor sees a consumer's records and commits on their way (interceptor.classes). A panic in it is contained and logged.
+type ConsumerInterceptor interface {
+	// OnConsume is called by the goroutine that polls with the records that a poll is about to return, or Records and Batches about to yield. They may be changed, but not the bytes that
+	// they point to; automatic commits cover what was read.
+	OnConsume(rs []Record)
+	// OnCommit is called with offsets that have been committed.
+	OnCommit(o Offsets)
+}
+
+// consumed tells the interceptors of records.
+func (c *consumer) consumed(rs []Record) {
+	for _, i := range c.c.Interceptors {
+		c.e.contained(func() { i.OnConsume(rs) })
+	}
+}
+
+// committed tells the interceptors of a commit.
+func (c *consumer) committed(cs []broker.Commit) {
+	if len(c.c.Interceptors) == 0 {
+		return
+	}
+	o := make(Offsets, len(cs))
+	for _, x := range cs {
+		o[x.Partition.TopicPartition()] = OffsetMetadata{x.Offset, x.LeaderEpoch, x.Metadata}
+	}
+	for _, i := range c.c.Interceptors {
+		c.e.contained(func() { i.OnCommit(o) })
+	}
+}
+
 // intercepted is the record that is sent in place of r.
 func (p *producer) intercepted(r *Record) *Record {
 	if len(p.c.Interceptors) == 0 {
@@ -16,7 +48,7 @@ func (p *producer) intercepted(r *Record) *Record {
 	}
 	own := *r
 	for _, i := range p.c.Interceptors {
-		p.contained(func() { i.OnSend(&own) })
+		p.e.contained(func() { i.OnSend(&own) })
 	}
 	return &own
 }
@@ -24,14 +56,14 @@ func (p *producer) intercepted(r *Record) *Record {
 // acknowledged tells the interceptors what became of a record.
 func (p *producer) acknowledged(rec Receipt, err error) {
 	for _, i := range p.c.Interceptors {
-		p.contained(func() { i.OnAcknowledgement(rec, err) })
+		p.e.contained(func() { i.OnAcknowledgement(rec, err) })
 	}
 }
 
-func (p *producer) contained(fn func()) {
+func (e *Engine) contained(fn func()) {
 	defer func() {
 		if v := recover(); v != nil {
-			p.e.o.Logger.Error("interceptor panicked", "panic", v)
+			e.o.Logger.Error("interceptor panicked", "panic", v)
 		}
 	}()
 	fn()

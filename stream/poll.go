@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"time"
@@ -46,6 +47,9 @@ func (c *consumer) turnToPoll(ctx context.Context) error {
 		return nil
 	default:
 	}
+	if c.telling.Load() {
+		return fmt.Errorf("%w: the listener does not poll", kafka.ErrRebalance)
+	}
 	select {
 	case c.polling <- struct{}{}:
 		return nil
@@ -56,16 +60,25 @@ func (c *consumer) turnToPoll(ctx context.Context) error {
 	}
 }
 
-func (c *consumer) polled() { <-c.polling }
+func (c *consumer) polled() {
+	if c.c.Group != "" {
+		c.mu.Lock()
+		c.heard()
+		c.mu.Unlock()
+	}
+	<-c.polling
+}
 
 // pollInto is poll that hands over what it returns.
 func (c *consumer) pollInto(ctx context.Context, dst []Record) (int, error) {
 	n, err := c.poll(ctx, dst)
 	if n > 0 {
+		c.consumed(dst[:n])
 		c.mu.Lock()
 		for _, t := range c.mu.tracks {
 			t.handOver()
 		}
+		c.mu.watched.hand = c.runs[len(c.runs)-1].t
 		c.mu.Unlock()
 	}
 	return n, err
@@ -76,11 +89,11 @@ func (c *consumer) poll(ctx context.Context, dst []Record) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	if err := c.lock(); err != nil {
+	if err := c.lockToPoll(); err != nil {
 		return 0, err
 	}
-	c.mu.body = nil // who polls again is done with it
 	for _, t := range c.mu.tracks {
+		t.body = -1               // who polls again is done with it
 		if t.next != t.position { // a loop around this poll has fetched ahead: what it has not yielded is read now
 			t.moveTo(t.position, t.epoch)
 			t.seeks++
@@ -88,6 +101,7 @@ func (c *consumer) poll(ctx context.Context, dst []Record) (int, error) {
 		t.takeBack()
 		t.spare()
 	}
+	c.takeBack()
 	c.mu.Unlock()
 	if err := c.commitDue(ctx); err != nil {
 		return 0, err
@@ -95,10 +109,59 @@ func (c *consumer) poll(ctx context.Context, dst []Record) (int, error) {
 	if len(dst) == 0 {
 		return 0, nil
 	}
-	if n, err := c.collect(dst); n > 0 || err != nil && !passing(err) || c.c.MaxWait < 0 {
+	if n, err := c.next(ctx, dst, c.c.MaxWait < 0); n > 0 || err != nil && !passing(err) || c.c.MaxWait < 0 {
 		return n, err
 	}
-	return c.await(ctx, dst)
+	return c.await(ctx, dst, c.c.MaxWait)
+}
+
+// next does what the group asks for, and takes what is there: if that is less than MinBytes, only when it is late.
+func (c *consumer) next(ctx context.Context, dst []Record, late bool) (int, error) {
+	if err := c.attend(ctx); err != nil {
+		return 0, err
+	}
+	if c.c.MinBytes > 1 && !late && !c.enough() {
+		return 0, nil
+	}
+	return c.collect(dst)
+}
+
+// enough reports whether there are MinBytes to read, or something else that a poll returns at once.
+func (c *consumer) enough() bool {
+	if c.lockToPoll() != nil {
+		return true
+	}
+	defer c.mu.Unlock()
+	if len(c.mu.tracks) == 0 {
+		return true
+	}
+	sum := int64(0)
+	for _, t := range c.mu.tracks {
+		if t.idle() {
+			continue
+		}
+		n, err := c.bytesFrom(t)
+		if err != nil || n >= int64(c.c.MinBytes) {
+			return true
+		}
+		sum += n
+	}
+	return sum >= int64(c.c.MinBytes)
+}
+
+// bytesFrom is how many bytes a track has before it.
+func (c *consumer) bytesFrom(t *track) (int64, error) {
+	if err := c.place(t); err != nil {
+		return 0, err
+	}
+	life, err := t.p.Life()
+	if err != nil {
+		return 0, err
+	}
+	if end, err := c.end(t.p); err != nil || t.next >= end {
+		return 0, err
+	}
+	return life.BytesFrom(t.next)
 }
 
 // passing reports whether err is one of the store of all partitions, which comes back by itself: a poll waits for that as for records.
@@ -106,12 +169,14 @@ func passing(err error) bool { return errors.Is(err, kafka.ErrMetaFailed) }
 
 // collect takes what is there now from the partitions in turn.
 func (c *consumer) collect(dst []Record) (int, error) {
-	if err := c.lock(); err != nil {
+	if err := c.lockToPoll(); err != nil {
 		return 0, err
 	}
 	defer c.mu.Unlock()
-	if err := c.follow(false); err != nil {
-		return 0, err
+	if c.c.Group == "" {
+		if err := c.follow(false); err != nil {
+			return 0, err
+		}
 	}
 	tracks := c.mu.tracks
 	if len(tracks) == 0 && c.mu.sub.empty() {
@@ -178,10 +243,10 @@ func (c *consumer) fillOrReset(t *track, dst []Record, room *int, first bool) (n
 	return 0, &PartitionError{t.tp, t.position, err}
 }
 
-// await waits for records. Between registering with the partitions and waiting it looks once more: see broker.watchers.
-func (c *consumer) await(ctx context.Context, dst []Record) (int, error) {
-	deadline := time.Now().Add(c.c.MaxWait)
-	look := c.c.MaxWait
+// await waits for records for so long. Between registering with the partitions and waiting it looks once more: see broker.watchers.
+func (c *consumer) await(ctx context.Context, dst []Record, wait time.Duration) (int, error) {
+	deadline := time.Now().Add(wait)
+	look := wait
 	if c.e.o.ReadOnly { // nobody says when another engine appends
 		look = min(look, lookEvery)
 	}
@@ -191,7 +256,7 @@ func (c *consumer) await(ctx context.Context, dst []Record) (int, error) {
 	defer c.e.b.Unwatch(c.waiter)
 	for {
 		watched := c.watch()
-		n, err := c.collect(dst)
+		n, err := c.next(ctx, dst, false)
 		if n == 0 && (err == nil || passing(err)) {
 			select {
 			case <-c.waiter.C:
@@ -206,10 +271,11 @@ func (c *consumer) await(ctx context.Context, dst []Record) (int, error) {
 		if n > 0 || err != nil {
 			return n, err
 		}
-		if n, err := c.collect(dst); n > 0 || err != nil && !passing(err) || !time.Now().Before(deadline) {
+		late := !time.Now().Before(deadline)
+		if n, err := c.next(ctx, dst, late); n > 0 || err != nil && !passing(err) || late {
 			return n, err
 		}
-		if look < c.c.MaxWait {
+		if look < wait {
 			c.e.b.Wheel().Schedule(&c.timer, min(look, time.Until(deadline)))
 		}
 	}
@@ -241,7 +307,7 @@ func (c *consumer) Records(ctx context.Context) iter.Seq2[Record, error] {
 		for {
 			runs, err := c.fetch(ctx, buf[:])
 			if err != nil {
-				if !yield(Record{}, err) || ctx.Err() != nil || errors.Is(err, kafka.ErrClosed) || errors.Is(err, kafka.ErrNoSubscription) {
+				if !yield(Record{}, err) || loopEnds(ctx, err) {
 					return
 				}
 				continue
@@ -251,6 +317,11 @@ func (c *consumer) Records(ctx context.Context) iter.Seq2[Record, error] {
 			}
 		}
 	}
+}
+
+// loopEnds reports whether an error is the last one of a loop.
+func loopEnds(ctx context.Context, err error) bool {
+	return ctx.Err() != nil || errors.Is(err, kafka.ErrClosed) || errors.Is(err, kafka.ErrNoSubscription) || kafka.IsFatal(err)
 }
 
 // run is a number of records that were fetched one after the other from a track, whose position had been set so often.
@@ -266,7 +337,10 @@ func (c *consumer) fetch(ctx context.Context, dst []Record) ([]run, error) {
 		return nil, err
 	}
 	defer c.polled()
-	_, err := c.poll(ctx, dst)
+	n, err := c.poll(ctx, dst)
+	if n > 0 {
+		c.consumed(dst[:n])
+	}
 	return slices.Clone(c.runs), err
 }
 
@@ -276,45 +350,41 @@ func (c *consumer) holds(r run) bool { return c.mu.byTP[r.t.tp] == r.t && r.t.se
 // yieldAll yields fetched records and reports whether the loop goes on. Before each one its position moves behind it, so that a commit in the
 // loop body covers it and nothing later. What is not yielded in the end is read again.
 func (c *consumer) yieldAll(rs []Record, runs []run, yield func(Record, error) bool) bool {
-	defer func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for _, r := range runs {
-			if c.holds(r) && r.t.next != r.t.position {
-				r.t.moveTo(r.t.position, r.t.epoch)
-			}
-		}
-	}()
+	defer c.rewind(runs)
 	for _, r := range runs {
 		of := rs[:r.n]
 		rs = rs[r.n:]
 		for i := range of {
 			c.mu.Lock()
 			// The body may have moved the position, paused the partition or given it up: then nothing more of it is yielded.
-			if !c.holds(r) || r.t.idle() {
+			// Nor when the group waits for the consumer to join again.
+			if !c.holds(r) || r.t.idle() || c.summoned.Load() {
 				c.mu.Unlock()
 				break
 			}
 			r.t.position, r.t.epoch = of[i].Offset+1, of[i].LeaderEpoch
-			c.mu.body = r.t
+			r.t.body = of[i].Offset
+			c.mu.watched.hand = r.t
 			c.mu.Unlock()
 			if !yield(of[i], nil) {
 				return false
 			}
 			c.mu.Lock()
-			c.mu.body = nil
+			r.t.body = -1
+			c.mu.watched.progress++
 			c.mu.Unlock()
 		}
 	}
 	return true
 }
 
-// Batches yields slices of records. In this version it yields ErrUnsupported.
-func (c *consumer) Batches(context.Context, int, time.Duration) iter.Seq2[[]Record, error] {
-	return func(yield func([]Record, error) bool) { yield(nil, unsupported("Batches")) }
-}
-
-// Lag says how far positions are behind. In this version: ErrUnsupported.
-func (c *consumer) Lag(context.Context, ...TopicPartition) (map[TopicPartition]Lag, error) {
-	return nil, unsupported("Lag")
+// rewind goes back to what has not been yielded.
+func (c *consumer) rewind(runs []run) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range runs {
+		if c.holds(r) && r.t.next != r.t.position {
+			r.t.moveTo(r.t.position, r.t.epoch)
+		}
+	}
 }

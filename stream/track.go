@@ -24,6 +24,7 @@ type track struct {
 	next      int64
 	nextEpoch int32
 	committed int64 // last position that this consumer has committed or found committed, -1 if none
+	body      int64 // offset of the first record whose loop body has not ended: automatic commits stop before it; -1: none
 	fresh     bool  // the partition was made after the subscription: begin at its first record
 	paused    bool
 	failure   error // why polls pass the partition over, until Seek or Resume
@@ -42,7 +43,7 @@ type track struct {
 }
 
 func newTrack(p *broker.Partition) *track {
-	return &track{p: p, tp: p.TopicPartition(), position: -1, epoch: -1, next: -1, nextEpoch: -1, committed: -1}
+	return &track{p: p, tp: p.TopicPartition(), position: -1, epoch: -1, body: -1, next: -1, nextEpoch: -1, committed: -1}
 }
 
 // moveTo puts the position somewhere; epoch is that of the record before, if it is known.

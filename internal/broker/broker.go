@@ -31,6 +31,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/runnelmq/runnel/group"
 	rlog "github.com/runnelmq/runnel/log"
 
 	"github.com/runnelmq/runnel/internal/kafka"
@@ -104,7 +105,7 @@ type Broker struct {
 		deleting map[string]meta.Topic
 	}
 	names  names
-	groups groups
+	groups *group.Coordinator
 }
 
 func newBroker(o Options) *Broker {
@@ -152,6 +153,9 @@ func Open(o Options) (_ *Broker, err error) {
 	if !clean {
 		o.Logger.Info("last stop was not in order, recovering", "dir", o.Dir, "incarnation", epoch)
 	}
+	if b.groups, err = b.newCoordinator(); err != nil {
+		return nil, err
+	}
 	b.clean.now()
 	return b, b.recover()
 }
@@ -175,6 +179,9 @@ func (b *Broker) abort() error {
 func (b *Broker) stop() {
 	b.clean.stop()
 	b.flush.stop()
+	if b.groups != nil {
+		b.groups.Close()
+	}
 	if b.wheel != nil {
 		b.wheel.Close()
 	}

@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/runnelmq/runnel/group"
 	"github.com/runnelmq/runnel/internal/batch"
 	"github.com/runnelmq/runnel/internal/kafka"
 	"github.com/runnelmq/runnel/internal/vfs"
@@ -133,7 +134,7 @@ func TestCutAtEveryOperationOfADeletion(t *testing.T) {
 	put(t, b, kafka.TopicPartition{Topic: "b"}, 3)
 	p, err := b.Partition(kafka.TopicPartition{Topic: "a"})
 	check(t, err)
-	check(t, b.CommitOffsets(context.Background(), "g", []Commit{{Partition: p, Offset: 2}}))
+	check(t, b.CommitOffsets(context.Background(), group.Identity{Group: "g", Generation: -1}, []Commit{{Partition: p, Offset: 2}}))
 	all := images(sim, func(step func()) {
 		check(t, b.DeleteTopic("a"))
 		step()
@@ -338,7 +339,7 @@ func TestCommittedOffsetBehindTheEnd(t *testing.T) {
 	put(t, b, tp, 5)
 	p, err := b.Partition(tp)
 	check(t, err)
-	check(t, b.CommitOffsets(context.Background(), "g", []Commit{{Partition: p, Offset: 5, Metadata: "m"}}))
+	check(t, b.CommitOffsets(context.Background(), group.Identity{Group: "g", Generation: -1}, []Commit{{Partition: p, Offset: 5, Metadata: "m"}}))
 	check(t, b.Close())
 	check(t, b2(t, sim, func(b *Broker, p *Partition) error { return b.meta.SetRecoveryPoint(p.id, 0, true) }))
 	name := path.Join(root, dirTopics, "a-0", strings.Repeat("0", 20)+".log")

@@ -4,48 +4,61 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
+	"github.com/runnelmq/runnel/group"
 	"github.com/runnelmq/runnel/internal/kafka"
 	"github.com/runnelmq/runnel/internal/meta"
 )
 
-// groups are the consumer groups that have a member now. This version knows groups of one member.
-type groups struct {
-	sync.Mutex
-	members map[string]*Member
-	joined  int64
+// newCoordinator returns the coordinator of the groups that meta keeps.
+func (b *Broker) newCoordinator() (*group.Coordinator, error) {
+	return group.New(group.Options{Store: b.meta, Wheel: b.wheel, Logger: b.o.Logger, Now: b.clock.millis, Since: b.Changes, InitialDelay: initialDelay})
 }
 
-// Member is the one member of a group.
-type Member struct {
-	b     *Broker
-	Group string
-	ID    string // unique in this life of the engine
+// initialDelay is how long a group whose first member is foreign waits for more (group.initial.rebalance.delay.ms).
+const initialDelay = 3 * time.Second
+
+// JoinGroup is group.Coordinator.Join.
+func (b *Broker) JoinGroup(r group.JoinRequest, done func(group.Joined)) (memberID string) {
+	if err := b.enter(); err != nil {
+		done(group.Joined{Err: err, MemberID: r.MemberID, Generation: -1})
+		return ""
+	}
+	defer b.leave()
+	return b.groups.Join(r, done)
 }
 
-// Join makes the caller the group's member. A group that has one already is kafka.ErrUnsupported: two members never own the same partitions.
-func (b *Broker) Join(group string) (*Member, error) {
-	b.groups.Lock()
-	defer b.groups.Unlock()
-	if b.groups.members[group] != nil {
-		return nil, fmt.Errorf("group %q has a member: groups of several members are %w", group, kafka.ErrUnsupported)
+// SyncGroup is group.Coordinator.Sync.
+func (b *Broker) SyncGroup(r group.SyncRequest, done func(group.Synced)) {
+	if err := b.enter(); err != nil {
+		done(group.Synced{Err: err})
+		return
 	}
-	if b.groups.members == nil {
-		b.groups.members = map[string]*Member{}
-	}
-	b.groups.joined++
-	m := &Member{b, group, fmt.Sprintf("%s-%d", group, b.groups.joined)}
-	b.groups.members[group] = m
-	return m, nil
+	defer b.leave()
+	b.groups.Sync(r, done)
 }
 
-// Leave ends the membership. It may be called again.
-func (m *Member) Leave() {
-	m.b.groups.Lock()
-	defer m.b.groups.Unlock()
-	if m.b.groups.members[m.Group] == m {
-		delete(m.b.groups.members, m.Group)
+// Heartbeat is group.Coordinator.Heartbeat.
+func (b *Broker) Heartbeat(id group.Identity) error {
+	if err := b.enter(); err != nil {
+		return err
 	}
+	defer b.leave()
+	return b.groups.Heartbeat(id)
+}
+
+// LeaveGroup takes a member out of its group at once; a static one that is detached keeps its place for its session timeout.
+func (b *Broker) LeaveGroup(id group.Identity, detach bool) error {
+	if err := b.enter(); err != nil {
+		return err
+	}
+	defer b.leave()
+	if detach {
+		b.groups.Detach(id.Group, id.MemberID)
+		return nil
+	}
+	return b.groups.Leave(id.Group, id.MemberID, id.InstanceID)
 }
 
 // Commit is an offset to be committed.
@@ -61,13 +74,13 @@ type Commit struct {
 const MaxMetadata = 4096
 
 // CommitOffsets records where a group stands, durably and together: the logs are made durable up to the offsets first, so that a committed
-// offset never leads its log. Offsets outside the log are kafka.ErrOffsetOutOfRange.
-func (b *Broker) CommitOffsets(ctx context.Context, group string, cs []Commit) error {
-	if group == "" {
+// offset never leads its log. Offsets outside the log are kafka.ErrOffsetOutOfRange. Who is not of the group's generation, or no member of a group that has some, is refused; see group.Coordinator.Fence.
+func (b *Broker) CommitOffsets(ctx context.Context, id group.Identity, cs []Commit) error {
+	if id.Group == "" {
 		return fmt.Errorf("%w: the name is empty", kafka.ErrInvalidGroup)
 	}
-	if len(cs) == 0 {
-		return nil
+	if len(cs) == 0 { // nothing to commit, but a fenced member hears of it
+		return b.fence(id, func() error { return nil })
 	}
 	for i := range cs {
 		if err := cs[i].check(); err != nil {
@@ -90,9 +103,29 @@ func (b *Broker) CommitOffsets(ctx context.Context, group string, cs []Commit) e
 			// Written keys of a deleted topic would stay for ever.
 			continue
 		}
-		batch.SetOffset(c.Partition.id, group, meta.Offset{Offset: c.Offset, LeaderEpoch: c.LeaderEpoch, Time: now, Metadata: c.Metadata})
+		batch.SetOffset(c.Partition.id, id.Group, meta.Offset{Offset: c.Offset, LeaderEpoch: c.LeaderEpoch, Time: now, Metadata: c.Metadata})
 	}
-	return batch.Commit(true)
+	return b.commitFenced(id, batch)
+}
+
+// commitFenced commits a batch if the member may: it is visible before the group's generation can change, and durable in the end. The group is not held while the disk syncs.
+func (b *Broker) commitFenced(id group.Identity, batch *meta.Batch) error {
+	var wait func() error
+	if err := b.groups.Fence(id, func() (err error) {
+		wait, err = batch.Begin()
+		return err
+	}); err != nil {
+		return err
+	}
+	return wait()
+}
+
+func (b *Broker) fence(id group.Identity, fn func() error) error {
+	if err := b.enterToChange(); err != nil {
+		return err
+	}
+	defer b.leave()
+	return b.groups.Fence(id, fn)
 }
 
 // WaitDurable waits until the logs are durable up to the offsets, beside each other, and returns an error or nil for each.
@@ -145,7 +178,7 @@ func (c *Commit) check() error {
 		return fmt.Errorf("%s: %w: offset %d of epoch %d, of which %d is the end", c.Partition.tp, kafka.ErrOffsetOutOfRange, c.Offset, c.LeaderEpoch, kept)
 	}
 	if len(c.Metadata) > MaxMetadata {
-		return fmt.Errorf("%s: %w: metadata of %d bytes, the limit is %d", c.Partition.tp, kafka.ErrInvalidConfig, len(c.Metadata), MaxMetadata)
+		return fmt.Errorf("%s: %w: metadata of %d bytes, the limit is %d", c.Partition.tp, kafka.ErrMetadataTooLarge, len(c.Metadata), MaxMetadata)
 	}
 	return nil
 }

@@ -84,6 +84,18 @@ func (f *Life) NextSequence(producerID int64, epoch int16) int32 {
 // DurableEnd is the offset up to which nothing can be lost any more.
 func (f *Life) DurableEnd() int64 { return f.l.DurableEnd() }
 
+// Behind is rlog.Log.Behind.
+func (f *Life) Behind(from, to int64) (records, oldest int64, err error) {
+	records, oldest, err = f.l.Behind(from, to)
+	return records, oldest, f.ReadError(err)
+}
+
+// BytesFrom is rlog.Log.BytesFrom.
+func (f *Life) BytesFrom(offset int64) (int64, error) {
+	n, err := f.l.BytesFrom(offset)
+	return n, f.ReadError(err)
+}
+
 // Err is why the life is at its end, matching kafka.ErrPartitionFailed, or nil.
 func (f *Life) Err() error { return f.l.Err() }
 

@@ -16,10 +16,11 @@ import (
 
 // Partition is one partition of one life of a topic. Its log is opened when it is first used. All methods are safe for concurrent use.
 type Partition struct {
-	b  *Broker
-	t  *Topic
-	tp kafka.TopicPartition
-	id meta.PartitionID
+	b    *Broker
+	t    *Topic
+	tp   kafka.TopicPartition
+	id   meta.PartitionID
+	born int64 // see Born
 
 	life     atomic.Pointer[Life]
 	unsynced atomic.Int64 // bytes appended since the flusher last took the partition up
@@ -44,13 +45,17 @@ type Partition struct {
 func newPartition(b *Broker, t *Topic, n int32) *Partition {
 	return &Partition{
 		b: b, t: t,
-		tp: kafka.TopicPartition{Topic: t.info.Name, Partition: n},
-		id: meta.PartitionID{Topic: t.info.ID, Partition: n},
+		tp:   kafka.TopicPartition{Topic: t.info.Name, Partition: n},
+		id:   meta.PartitionID{Topic: t.info.ID, Partition: n},
+		born: b.Changes() + 1,
 	}
 }
 
 // TopicPartition names the partition.
 func (p *Partition) TopicPartition() kafka.TopicPartition { return p.tp }
+
+// Born is after which change of the topics the partition was made: see Changes.
+func (p *Partition) Born() int64 { return p.born }
 
 // Topic is the life of the topic that the partition belongs to.
 func (p *Partition) Topic() *Topic { return p.t }

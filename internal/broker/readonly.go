@@ -66,7 +66,11 @@ func openReadOnly(o Options) (_ *Broker, err error) {
 			return nil, err
 		}
 	}
-	return b, b.loadTopics()
+	if err := b.loadTopics(); err != nil {
+		return nil, err
+	}
+	b.groups, err = b.newCoordinator()
+	return b, err
 }
 
 // runnelIsMade looks at RUNNEL without making it.

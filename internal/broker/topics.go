@@ -353,6 +353,7 @@ func (b *Broker) loadTopics() error {
 		}
 		b.topics.byName[info.Name] = t
 	}
+	b.topics.changes.Store(1) // what is there from the beginning is older than every group's first member
 	if b.o.ReadOnly {
 		return nil
 	}

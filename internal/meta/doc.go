@@ -5,7 +5,7 @@
 //
 //   - A method that is told to sync returns only after pebble's write-ahead log is on the disk; the others are visible
 //     at once and durable with the next synced write or flush, in order: what was written first is never lost alone.
-//   - Every key but those of the engine, of topics and of producer names begins with a topic's id and a partition
+//   - Every key but those of the engine, of topics, of groups and of producer names begins with a topic's id and a partition
 //     number, so that dropping a topic is one range deletion, and a topic made again under the same name sees nothing
 //     of the old one.
 //   - A partition's recovery point may lag behind what its log has made durable; it never leads. Nor does its log start.
@@ -38,6 +38,8 @@
 //	+------+----------+-------------------------------+--------------------------------------------------+
 //	| 0x04 | topic id | partition i32                 | present: appended to since the last clean close  |
 //	+------+----------+-------------------------------+--------------------------------------------------+
+//	| 0x05 | group                                    | JSON: generation, protocol, leader, members      |
+//	+------+------------------------------------------+--------------------------------------------------+
 //
 // Crash behaviour is pebble's: after a crash the store holds every synced write and a prefix of the others. Close leaves
 // nothing to pebble's write-ahead log alone.

@@ -12,6 +12,7 @@ const (
 	spacePartition = 0x02
 	spaceName      = 0x03
 	spaceDirty     = 0x04
+	spaceGroup     = 0x05
 )
 
 var (

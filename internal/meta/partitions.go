@@ -33,6 +33,16 @@ func (p PartitionID) key(kind byte, suffix string) []byte {
 	return append(k, suffix...)
 }
 
+// splitPartitionKey takes apart what key has put together, without its first byte.
+func splitPartitionKey(k []byte) (p PartitionID, kind byte, suffix []byte, ok bool) {
+	if len(k) < partitionPrefix {
+		return p, 0, nil, false
+	}
+	n := copy(p.Topic[:], k)
+	p.Partition = int32(binary.BigEndian.Uint32(k[n:]))
+	return p, k[n+4], k[n+5:], true
+}
+
 func (p PartitionID) dirtyKey() []byte {
 	k := append([]byte{spaceDirty}, p.Topic[:]...)
 	return binary.BigEndian.AppendUint32(k, uint32(p.Partition))
@@ -189,15 +199,20 @@ func (b *Batch) SetOffset(p PartitionID, group string, o Offset) {
 
 // Offset returns the offset that group has committed in p, if any.
 func (s *Store) Offset(p PartitionID, group string) (o Offset, ok bool, err error) {
-	ok, err = s.get(p.key(kindOffset, group), func(v []byte) error {
-		if len(v) < 20 {
-			return corrupt("committed offset", v)
-		}
-		o.Offset = int64(binary.BigEndian.Uint64(v))
-		o.LeaderEpoch = int32(binary.BigEndian.Uint32(v[8:]))
-		o.Time = int64(binary.BigEndian.Uint64(v[12:]))
-		o.Metadata = string(v[20:])
-		return nil
+	ok, err = s.get(p.key(kindOffset, group), func(v []byte) (err error) {
+		o, err = decodeOffset(v)
+		return err
 	})
 	return o, ok, err
+}
+
+func decodeOffset(v []byte) (o Offset, err error) {
+	if len(v) < 20 {
+		return o, corrupt("committed offset", v)
+	}
+	o.Offset = int64(binary.BigEndian.Uint64(v))
+	o.LeaderEpoch = int32(binary.BigEndian.Uint32(v[8:]))
+	o.Time = int64(binary.BigEndian.Uint64(v[12:]))
+	o.Metadata = string(v[20:])
+	return o, nil
 }

@@ -230,17 +230,19 @@ func (s *Store) read(fn func(db *pebble.DB) error) error {
 
 // write is read for changes. Once a change has reached the database, an error matches kafka.ErrOutcomeUnknown too: it may have become durable.
 func (s *Store) write(fn func(db *pebble.DB) error) error {
-	return s.read(func(db *pebble.DB) error {
-		err := fn(db)
-		if gerr := s.life.guard.err(); gerr != nil {
-			err = gerr
-		}
-		if err == nil {
-			return nil
-		}
-		s.life.guard.freeze(err)
-		return kafka.OutcomeUnknown(fmt.Errorf("%w: %w", kafka.ErrMetaFailed, err))
-	})
+	return s.read(func(db *pebble.DB) error { return s.wrote(fn(db)) })
+}
+
+// wrote is the error of a change, which err came from; the life is held.
+func (s *Store) wrote(err error) error {
+	if gerr := s.life.guard.err(); gerr != nil {
+		err = gerr
+	}
+	if err == nil {
+		return nil
+	}
+	s.life.guard.freeze(err)
+	return kafka.OutcomeUnknown(fmt.Errorf("%w: %w", kafka.ErrMetaFailed, err))
 }
 
 // readError is an error of pebble while it reads.
@@ -325,6 +327,27 @@ func (s *Store) NewBatch() *Batch { return &Batch{s: s} }
 // Commit applies the batch; with sync it is durable when Commit returns nil.
 func (b *Batch) Commit(sync bool) error {
 	return b.s.write(func(db *pebble.DB) error { return db.Apply(&b.b, writeOptions(sync)) })
+}
+
+// Begin is the first half of Commit(true): when it returns nil, the batch is visible, and will be durable before every batch that begins later. wait is the second half, and must be
+// called, by the same goroutine.
+func (b *Batch) Begin() (wait func() error, err error) {
+	if err := b.s.Err(); err != nil {
+		return nil, err
+	}
+	b.s.life.RLock()
+	if err := b.s.Err(); err != nil {
+		b.s.life.RUnlock()
+		return nil, err
+	}
+	if err := b.s.wrote(b.s.life.db.ApplyNoSyncWait(&b.b, pebble.Sync)); err != nil {
+		b.s.life.RUnlock()
+		return nil, err
+	}
+	return func() error {
+		defer b.s.life.RUnlock()
+		return b.s.wrote(b.b.SyncWait())
+	}, nil
 }
 
 // A batch in memory cannot fail to take a key.

@@ -1,0 +1,92 @@
+package stream
+
+import (
+	"context"
+	"sync"
+
+	"github.com/runnelmq/runnel/internal/broker"
+	"github.com/runnelmq/runnel/internal/kafka"
+)
+
+// asyncCommits are the commits that nobody waits for, in order. One goroutine makes them, while there are some.
+type asyncCommits struct {
+	sync.Mutex
+	queue []*asyncCommit // the first one is being made
+}
+
+type asyncCommit struct {
+	o     Offsets
+	cs    []broker.Commit
+	err   error // it need not be tried
+	done  func(Offsets, error)
+	ended chan struct{}
+}
+
+func (c *consumer) CommitAsync(o Offsets, done func(Offsets, error)) {
+	a := &asyncCommit{o: o, done: done, ended: make(chan struct{})}
+	if o == nil {
+		a.cs, a.err = c.whereItIs()
+		a.o = offsetsOf(a.cs)
+	} else {
+		a.cs, a.err = c.commitsOf(o)
+	}
+	q := &c.async
+	q.Lock()
+	defer q.Unlock()
+	q.queue = append(q.queue, a)
+	if len(q.queue) == 1 {
+		go c.makeAsync()
+	}
+}
+
+// makeAsync makes the commits that are queued.
+func (c *consumer) makeAsync() {
+	q := &c.async
+	q.Lock()
+	a := q.queue[0]
+	q.Unlock()
+	for a != nil {
+		if a.err == nil {
+			a.err = c.commitNow(context.Background(), a.cs)
+		}
+		if a.done != nil {
+			c.e.contained(func() { a.done(a.o, a.err) })
+		}
+		close(a.ended)
+		q.Lock()
+		q.queue = q.queue[1:]
+		a = nil
+		if len(q.queue) > 0 {
+			a = q.queue[0]
+		}
+		q.Unlock()
+	}
+}
+
+// afterAsync waits for the asynchronous commits that were there before.
+func (c *consumer) afterAsync(ctx context.Context) error {
+	q := &c.async
+	q.Lock()
+	var last *asyncCommit
+	if n := len(q.queue); n > 0 {
+		last = q.queue[n-1]
+	}
+	q.Unlock()
+	if last == nil {
+		return nil
+	}
+	select {
+	case <-last.ended:
+		return nil
+	case <-ctx.Done():
+		return kafka.ContextError(ctx)
+	}
+}
+
+func offsetsOf(cs []broker.Commit) Offsets {
+	o := make(Offsets, len(cs))
+	for _, x := range cs {
+		o[x.Partition.TopicPartition()] = OffsetMetadata{x.Offset, x.LeaderEpoch, x.Metadata}
+	}
+	return o
+}
