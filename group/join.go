@@ -163,7 +163,7 @@ func protocolNames(ps []Protocol) (names []string) {
 }
 
 func (g *group) newMember(id, instance string) *member {
-	m := &member{id: id, instance: instance}
+	m := &member{id: id, instance: instance, last: -1}
 	m.session.init(g.c.o.Wheel, g.locker(), func() { g.expire(m) })
 	return m
 }

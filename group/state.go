@@ -64,6 +64,7 @@ type member struct {
 	notify                     func() // of a native member that is there
 	native                     bool
 	fresh                      bool         // it has not been in a generation yet
+	last                       int32        // the last generation whose assignment it has got; -1: none
 	synced                     bool         // it has asked for the assignment of this generation
 	joining                    func(Joined) // its Join that waits
 	syncing                    func(Synced) // its Sync that waits

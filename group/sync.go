@@ -49,7 +49,7 @@ func (c *Coordinator) Sync(r SyncRequest, done func(Synced)) {
 		answer(Synced{Err: kafka.ErrRebalance})
 	case Stable:
 		answer(g.syncedOf(m))
-		m.synced = true
+		m.synced, m.last = true, g.number
 		g.stopTimer()
 		g.alive(m)
 	case CompletingRebalance:
@@ -94,6 +94,7 @@ func (g *group) settle(assignments map[string][]byte) {
 	g.state = Stable
 	for _, m := range g.members {
 		if m.syncing != nil {
+			m.last = g.number
 			g.answerSync(m, g.syncedOf(m))
 			g.alive(m)
 		}
@@ -172,6 +173,8 @@ func (g *group) known(id Identity) (*member, error) {
 
 // Fence calls fn if the member may commit at this moment; until fn has returned nothing else happens in the group. Without a member id and with generation -1 it is for a group without members.
 //
+// A generation is over for commits when the next one has its assignment for native members, who may still be at work on what they own, and when the next one begins for foreign ones, as in Kafka.
+//
 // Errors: fn's; kafka.ErrUnknownMember, ErrIllegalGeneration, ErrFencedInstance, ErrRebalance (the next generation has begun, and its assignment is not there), ErrClosed.
 func (c *Coordinator) Fence(id Identity, fn func() error) error {
 	if id.MemberID == "" && id.Generation < 0 {
@@ -188,11 +191,21 @@ func (c *Coordinator) Fence(id Identity, fn func() error) error {
 		}
 		return fn()
 	}
-	g, m, err := c.member(id)
+	g, err := c.enter(id.Group, false)
 	if err != nil {
 		return err
 	}
+	if g == nil {
+		return fmt.Errorf("%w: %s", kafka.ErrUnknownMember, id.MemberID)
+	}
 	defer g.unlock()
+	if m := g.byID(id.MemberID); m != nil && m.native && g.state == CompletingRebalance && m.last == id.Generation && id.Generation >= 0 {
+		return fn()
+	}
+	m, err := g.known(id)
+	if err != nil {
+		return err
+	}
 	if g.state == CompletingRebalance {
 		return kafka.ErrRebalance
 	}

@@ -159,19 +159,7 @@ func (a admin) DeleteRecords(ctx context.Context, before map[TopicPartition]int6
 	return errors.Join(errs...)
 }
 
-// The rest comes with groups and transactions.
-
-func (admin) Groups(context.Context, ...string) ([]GroupInfo, error) {
-	return nil, unsupported("Groups")
-}
-
-func (admin) DeleteGroup(context.Context, string) error { return unsupported("DeleteGroup") }
-
-func (admin) SetOffsets(context.Context, string, Offsets) error { return unsupported("SetOffsets") }
-
-func (admin) DeleteOffsets(context.Context, string, ...TopicPartition) error {
-	return unsupported("DeleteOffsets")
-}
+// The rest comes with transactions.
 
 func (admin) Transactions(context.Context) ([]TxnInfo, error) {
 	return nil, unsupported("Transactions")
@@ -183,8 +171,4 @@ func (admin) Producers(context.Context, ...TopicPartition) ([]ProducerInfo, erro
 
 func (admin) AbortTransaction(context.Context, TopicPartition, int64) error {
 	return unsupported("AbortTransaction")
-}
-
-func (admin) Explain(context.Context, string) ([]Explanation, error) {
-	return nil, unsupported("Explain")
 }

@@ -13,7 +13,7 @@ import (
 type Client interface {
 	// NewProducer returns a producer. A Name or a TransactionalID fences its older self here.
 	NewProducer(ctx context.Context, c ProducerConfig) (Producer, error)
-	// NewConsumer returns a consumer. In this version a group has one member: a second one is ErrUnsupported.
+	// NewConsumer returns a consumer. Consumers with the same Group share the partitions of what they subscribe to.
 	NewConsumer(ctx context.Context, c ConsumerConfig) (Consumer, error)
 	// Process runs consume, transform, produce exactly once. In this version: ErrUnsupported.
 	Process(ctx context.Context, c ProcessConfig, fn func(ctx context.Context, tx Txn, rs []Record) error) error
@@ -81,7 +81,8 @@ type Consumer interface {
 	// Records yields records until ctx ends, the consumer is closed or it has no subscription; that error is yielded last. Every other error is
 	// yielded and the loop goes on. Records that were fetched but not yielded when the loop is left are delivered again by the next call.
 	Records(ctx context.Context) iter.Seq2[Record, error]
-	// Batches yields slices of up to max records. In this version it yields ErrUnsupported.
+	// Batches yields slices of up to max records (below 1: 500): what is there, and what comes within wait after that. Everything else is as with Records: a slice counts as unfinished while its loop
+	// body runs. With Borrow it does not wait for more.
 	Batches(ctx context.Context, max int, wait time.Duration) iter.Seq2[[]Record, error]
 	// Commit commits what Poll has returned, or every record yielded by Records so far, the one in the loop body included.
 	// It returns when the commit is durable, which waits for the log to be durable up to there.
@@ -90,9 +91,10 @@ type Consumer interface {
 	CommitRecords(ctx context.Context, rs ...Record) error
 	// CommitOffsets commits these positions, which may lie anywhere in the log.
 	CommitOffsets(ctx context.Context, o Offsets) error
-	// CommitAsync commits without waiting; nil means what Commit would cover. In this version done gets ErrUnsupported.
+	// CommitAsync commits without waiting; nil means what Commit would cover. It never overtakes an earlier commit, and later ones wait for it. done (which may be nil) is called with what became of
+	// it, in the order of the calls, on an unspecified goroutine; it must not call Close or commit and wait.
 	CommitAsync(o Offsets, done func(Offsets, error))
-	// Subscribe reads all partitions of these topics, those too that are added later. It replaces an earlier subscription or assignment.
+	// Subscribe reads the partitions of these topics, those too that are added later; in a group, those that the group gives it. It replaces an earlier subscription or assignment.
 	Subscribe(topics ...string) error
 	// SubscribeRegexp reads all topics whose whole name matches, those too that are made later.
 	SubscribeRegexp(re *regexp.Regexp) error
@@ -112,7 +114,8 @@ type Consumer interface {
 	Position(tp TopicPartition) (int64, error)
 	// Committed returns the group's committed offsets; a partition without one is absent. Without tps: of the assigned partitions.
 	Committed(ctx context.Context, tps ...TopicPartition) (Offsets, error)
-	// Lag returns how far positions are behind. In this version: ErrUnsupported.
+	// Lag returns how far positions are behind: how many records a reader of this consumer's kind has not been given, and how long ago the first of them was written; without tps, in all assigned partitions.
+	// Where compaction has left holes it looks at the header of every batch.
 	Lag(ctx context.Context, tps ...TopicPartition) (map[TopicPartition]Lag, error)
 	// Assignment returns the assigned partitions, by topic and number.
 	Assignment() []TopicPartition
@@ -150,15 +153,22 @@ type Admin interface {
 	EndOffsets(ctx context.Context, tps ...TopicPartition) (Offsets, error)
 	// OffsetsForTime returns the first records at or after t, in offset order; a partition without one is absent.
 	OffsetsForTime(ctx context.Context, t time.Time, tps ...TopicPartition) (Offsets, error)
-	// Groups describes groups. In this version: ErrUnsupported, as are all verbs below.
+	// Groups describes consumer groups; without names, all that have members, offsets or a past, by name. Errors: ErrUnknownGroup for a name that is none.
 	Groups(ctx context.Context, names ...string) ([]GroupInfo, error)
+	// DeleteGroup removes a group without members, and its offsets, durably. Errors: ErrUnknownGroup, ErrGroupNotEmpty.
 	DeleteGroup(ctx context.Context, group string) error
+	// SetOffsets sets committed offsets of a group without members, durably and together; they may go back. Errors: ErrGroupNotEmpty, ErrOffsetOutOfRange.
 	SetOffsets(ctx context.Context, group string, o Offsets) error
+	// ResetOffsets sets them to a place in the log and returns them; of the partitions that the group has offsets in, if none is named. What lies outside the log becomes its start or end.
+	ResetOffsets(ctx context.Context, group string, to OffsetSpec, tps ...TopicPartition) (Offsets, error)
+	// DeleteOffsets removes committed offsets, durably. Errors: ErrUnknownGroup, ErrGroupSubscribed.
 	DeleteOffsets(ctx context.Context, group string, tps ...TopicPartition) error
+	// Explain says in a sentence for each partition of a group, with the cause and the number, why its records are or are not being delivered now.
+	Explain(ctx context.Context, group string) ([]Explanation, error)
+	// Transactions describes transactions. In this version: ErrUnsupported, as are the two verbs below.
 	Transactions(ctx context.Context) ([]TxnInfo, error)
 	Producers(ctx context.Context, tps ...TopicPartition) ([]ProducerInfo, error)
 	AbortTransaction(ctx context.Context, tp TopicPartition, producerID int64) error
-	Explain(ctx context.Context, group string) ([]Explanation, error)
 	// Health says what partitions can do, as far as anybody has noticed; of all partitions if none is named. It opens and reads none.
 	Health(ctx context.Context, tps ...TopicPartition) ([]PartitionHealth, error)
 }
@@ -194,10 +204,23 @@ type TopicInfo struct {
 	Config     map[string]string // settings that differ from the defaults, by Kafka's names
 }
 
-// GroupInfo describes a group. A later version fills it.
+// GroupInfo describes a consumer group at one moment.
 type GroupInfo struct {
-	Group, State string
-	Offsets      Offsets
+	Group      string
+	State      string // Empty, PreparingRebalance, CompletingRebalance or Stable
+	Assignor   string // "" without a generation
+	Generation int32
+	Leader     string // member id
+	Members    []MemberInfo
+	Offsets    Offsets
+	// Lag is what lies between the committed offset, or the log start if there is none, and the log end, for partitions that a member has or that have an offset. A partition that cannot be read is absent.
+	Lag map[TopicPartition]Lag
+}
+
+// MemberInfo describes a member of a group.
+type MemberInfo struct {
+	MemberID, InstanceID, ClientID, Host string
+	Assignment                           []TopicPartition
 }
 
 // TxnInfo describes a transaction. A later version fills it.
@@ -212,8 +235,9 @@ type ProducerInfo struct {
 	ProducerID int64
 }
 
-// Explanation says why records of a partition are or are not being delivered. A later version fills it.
+// Explanation says why records of a partition are or are not being delivered.
 type Explanation struct {
 	TopicPartition
-	Text string
+	Member string // who has the partition, "" if nobody
+	Text   string
 }

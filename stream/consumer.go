@@ -378,6 +378,9 @@ func (c *consumer) setPaused(tps []TopicPartition, paused bool) {
 	defer c.mu.Unlock()
 	for _, tp := range tps {
 		if t := c.mu.byTP[tp]; t != nil {
+			if paused && !t.paused {
+				t.pausedAt = time.Now()
+			}
 			t.paused = paused
 			if !paused {
 				t.failure = nil

@@ -64,6 +64,16 @@ func (a *answers) there() bool {
 	return a.joined != nil || a.synced != nil
 }
 
+// generation is the one that an answer says has begun.
+func (a *answers) generation() (int32, bool) {
+	a.Lock()
+	defer a.Unlock()
+	if a.joined == nil || a.joined.Err != nil {
+		return 0, false
+	}
+	return a.joined.Generation, true
+}
+
 // take returns the answer that has come, to a Join or to a Sync.
 func (a *answers) take() (j group.Joined, s group.Synced) {
 	a.Lock()

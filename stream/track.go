@@ -27,6 +27,7 @@ type track struct {
 	body      int64 // offset of the first record whose loop body has not ended: automatic commits stop before it; -1: none
 	fresh     bool  // the partition was made after the subscription: begin at its first record
 	paused    bool
+	pausedAt  time.Time
 	failure   error // why polls pass the partition over, until Seek or Resume
 	seeks     int   // how often the caller has set the position
 

@@ -145,7 +145,7 @@ func (b *Broker) SetOffsets(ctx context.Context, name string, cs []Commit) error
 
 func notEmpty(name string, err error) error {
 	if errors.Is(err, kafka.ErrUnknownMember) {
-		return fmt.Errorf("%w: %s", kafka.ErrGroupNotEmpty, name)
+		return fmt.Errorf("%w: %s: %w", kafka.ErrGroupNotEmpty, name, err) // Kafka says the latter
 	}
 	return err
 }

@@ -273,6 +273,10 @@ func (a admin) DeleteGroup(ctx context.Context, group string) error {
 	return nil
 }
 
+func (a admin) ResetOffsets(context.Context, string, stream.OffsetSpec, ...stream.TopicPartition) (stream.Offsets, error) {
+	return nil, stream.ErrUnsupported
+}
+
 // SetOffsets commits as nobody: the cluster allows it while the group has no members.
 func (a admin) SetOffsets(ctx context.Context, group string, o stream.Offsets) error {
 	if err := a.c.known(ctx, slices.Collect(maps.Keys(o))...); err != nil {
