@@ -301,7 +301,7 @@ func TestCloseRacesWithAllCalls(t *testing.T) {
 					case errors.Is(err, stream.ErrClosed):
 						return
 					case err == nil, errors.Is(err, stream.ErrNoSubscription), errors.Is(err, stream.ErrNotAssigned), errors.Is(err, stream.ErrUnsupported):
-					case errors.Is(err, stream.ErrUnknownMember): // a commit beside Unsubscribe
+					case errors.Is(err, stream.ErrUnknownMember), errors.Is(err, stream.ErrRebalance), errors.Is(err, stream.ErrIllegalGeneration): // a commit beside Subscribe and Unsubscribe
 					default:
 						t.Errorf("%s: %v", f.name, err)
 						return

@@ -138,8 +138,8 @@ func (c *consumer) commitNow(ctx context.Context, cs []broker.Commit) error {
 		return fmt.Errorf("%w: the consumer is not in group %s now", kafka.ErrUnknownMember, c.c.Group)
 	}
 	err := c.e.b.CommitOffsets(ctx, id, cs)
-	if g, ok := c.answers.generation(); ok && errors.Is(err, kafka.ErrIllegalGeneration) {
-		id.Generation = g // which has begun, and whose assignment the next poll takes up: until then, what the consumer has is nobody else's
+	if g, ok := c.nextGeneration(); ok && g != id.Generation && errors.Is(err, kafka.ErrIllegalGeneration) {
+		id.Generation = g
 		err = c.e.b.CommitOffsets(ctx, id, cs)
 	}
 	if err == nil {

@@ -169,7 +169,7 @@ func (c *consumer) Unsubscribe() error {
 // replace puts another subscription, or assignment, in the place of the one that there is.
 func (c *consumer) replace(s subscription, ps []*broker.Partition) error {
 	// What is given up is committed first.
-	if err := c.autoCommit(context.Background()); err != nil {
+	if err := c.lastCommit(context.Background()); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -215,7 +215,7 @@ func (c *consumer) subscribe(s subscription) (err error) {
 
 // subscribeInGroup makes the subscription, and takes the first steps in the group, so that a member that has nobody to wait for has its assignment. The rest is done by polls.
 func (c *consumer) subscribeInGroup(s subscription) error {
-	if err := c.autoCommit(context.Background()); err != nil {
+	if err := c.lastCommit(context.Background()); err != nil {
 		return err
 	}
 	if err := c.lock(); err != nil {
@@ -449,10 +449,15 @@ func (c *consumer) stopPolling(ctx context.Context) error {
 			return kafka.ContextError(ctx)
 		}
 	}
-	err := errors.Join(c.afterAsync(ctx), c.autoCommit(ctx))
+	return errors.Join(c.afterAsync(ctx), c.lastCommit(ctx))
+}
+
+// lastCommit is the automatic commit before partitions are given up. If the group refuses it, somebody else reads again what it would have covered.
+func (c *consumer) lastCommit(ctx context.Context) error {
+	err := c.autoCommit(ctx)
 	if fenced(err) {
-		c.e.o.Logger.Warn("commit at close", "group", c.c.Group, "error", err)
-		return nil // somebody else reads it again
+		c.e.o.Logger.Warn("commit before partitions are given up", "group", c.c.Group, "error", err)
+		return nil
 	}
 	return err
 }

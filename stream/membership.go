@@ -27,7 +27,8 @@ const (
 type membership struct {
 	phase      phase
 	id         string // "" until the group has given one
-	generation int32  // -1: none
+	generation int32  // of the assignment, -1: none
+	begun      int32  // that the group has begun with this member, -1: none. Later than generation until its assignment has been taken up
 	since      int64  // partitions that were made later are read from their first record
 	attempt    int    // number of the last request; see answers
 	again      bool   // join again, for a reason of the consumer's own
@@ -64,14 +65,21 @@ func (a *answers) there() bool {
 	return a.joined != nil || a.synced != nil
 }
 
-// generation is the one that an answer says has begun.
-func (a *answers) generation() (int32, bool) {
-	a.Lock()
-	defer a.Unlock()
-	if a.joined == nil || a.joined.Err != nil {
-		return 0, false
+// nextGeneration is the one that has begun, if the consumer has not taken up its assignment yet. Until it does, nobody else has what it has.
+func (c *consumer) nextGeneration() (int32, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch c.mu.member.phase {
+	case phaseSyncing:
+		return c.mu.member.begun, true
+	case phaseJoining:
+		c.answers.Lock()
+		defer c.answers.Unlock()
+		if j := c.answers.joined; j != nil && j.Err == nil {
+			return j.Generation, true
+		}
 	}
-	return a.joined.Generation, true
+	return c.mu.member.generation, c.mu.member.phase == phaseIn
 }
 
 // take returns the answer that has come, to a Join or to a Sync.
@@ -201,7 +209,7 @@ func (c *consumer) giveUp(ctx context.Context, tps []TopicPartition) error {
 	if len(tps) == 0 {
 		return nil
 	}
-	if err := c.autoCommit(ctx); err != nil {
+	if err := c.lastCommit(ctx); err != nil {
 		c.e.o.Logger.Warn("commit before partitions are given up", "group", c.c.Group, "error", err)
 	}
 	c.tell(RebalanceListener.Revoked, tps)
@@ -275,10 +283,11 @@ func (c *consumer) onJoined(context.Context) error {
 		defer c.mu.Unlock()
 		return c.refused(j.Err)
 	}
-	m.id, m.generation, m.since = j.MemberID, j.Generation, j.Since
+	m.id, m.begun, m.since = j.MemberID, j.Generation, j.Since
 	m.leads = j.Leader == j.MemberID
 	attempt, leads := c.request(phaseSyncing), m.leads && !j.SkipAssignment
 	r := group.SyncRequest{Identity: c.identity()}
+	r.Generation = m.begun
 	c.mu.Unlock()
 	var counts map[string]int32
 	if leads {
@@ -351,7 +360,7 @@ func (c *consumer) onSynced(ctx context.Context) error {
 	c.mu.Lock()
 	m := &c.mu.member
 	_, s := c.answers.take()
-	attempt := m.attempt
+	attempt, generation := m.attempt, m.begun
 	tps, err := group.ParseAssignment(s.Assignment)
 	if err = errors.Join(s.Err, err); err != nil {
 		defer c.mu.Unlock()
@@ -396,7 +405,7 @@ func (c *consumer) onSynced(ctx context.Context) error {
 	for tp, t := range c.mu.byTP {
 		t.fresh = t.fresh || old[tp] != t && t.p.Born() > m.since
 	}
-	m.phase, m.had = phaseIn, nil
+	m.phase, m.generation, m.had = phaseIn, generation, nil
 	// What has been given up is somebody else's in the generation after this one.
 	m.again = m.again || c.cooperative && len(revoked) > 0
 	c.mu.Unlock()
@@ -436,6 +445,7 @@ func (c *consumer) refused(err error) error {
 func (c *consumer) askGroup(context.Context) error {
 	c.mu.Lock()
 	id := c.identity()
+	id.Generation = c.mu.member.begun
 	c.mu.Unlock()
 	err := c.e.b.Heartbeat(id)
 	if err == nil || errors.Is(err, kafka.ErrClosed) {
@@ -443,7 +453,7 @@ func (c *consumer) askGroup(context.Context) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.identity() != id {
+	if c.mu.member.id != id.MemberID {
 		return nil
 	}
 	return c.refused(err)
@@ -493,7 +503,7 @@ func (c *consumer) lose() {
 func (c *consumer) forgetGroup() {
 	m := &c.mu.member
 	c.request(phaseOut) // answers that are still to come are nobody's
-	m.id, m.generation, m.leads, m.again, m.had = "", -1, false, false, nil
+	m.id, m.generation, m.begun, m.leads, m.again, m.had = "", -1, -1, false, false, nil
 	c.stopPollTimer()
 }
 
