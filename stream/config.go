@@ -42,6 +42,9 @@ type Options struct {
 	// CleanRate bounds the bytes a second that compaction reads and writes, so that it leaves the disk to others; 0: 32 MiB; negative: no bound
 	// (log.cleaner.io.max.bytes.per.second).
 	CleanRate int64
+	// OffsetRetention is how long committed offsets are kept after a group has lost its last member, or after the commit if it had none or no member subscribes to the topic; looked at every ten minutes. 0: for
+	// ever (offsets.retention.minutes).
+	OffsetRetention time.Duration
 	// CleanMemory bounds the memory in bytes in which compaction remembers keys, 24 bytes each, beside a quarter of it for offsets; where it has no room it makes several passes. 0: 16 MiB
 	// (log.cleaner.dedupe.buffer.size).
 	CleanMemory int64
@@ -89,7 +92,7 @@ func (o *Options) Validate() error {
 		errs = append(errs, fmt.Errorf("%w: ReadOnly and AutoCreate are both set", kafka.ErrInvalidConfig))
 	}
 	errs = append(errs, notNegative("SyncInterval", o.SyncInterval), notNegative("SyncBytes", o.SyncBytes), notNegative("CloseTimeout", o.CloseTimeout),
-		notNegative("CleanInterval", o.CleanInterval), notNegative("CleanMemory", o.CleanMemory))
+		notNegative("CleanInterval", o.CleanInterval), notNegative("CleanMemory", o.CleanMemory), notNegative("OffsetRetention", o.OffsetRetention))
 	if o.AutoCreate != nil {
 		errs = append(errs, o.AutoCreate.Validate())
 	}

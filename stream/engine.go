@@ -125,7 +125,7 @@ func open(o Options, dir string, own vfs.FS) (_ *Engine, err error) {
 		FS: o.FS, Dir: dir, Logger: o.Logger,
 		SyncInterval: o.SyncInterval, SyncBytes: o.SyncBytes, MinFree: max(o.MinFree, 0), WallClock: o.WallClock,
 		Clean:  broker.CleanOptions{Interval: o.CleanInterval, Rate: max(o.CleanRate, 0), Memory: o.CleanMemory},
-		Events: broker.Events(o.Events), ReadOnly: o.ReadOnly,
+		Events: broker.Events(o.Events), ReadOnly: o.ReadOnly, OffsetRetention: o.OffsetRetention,
 	})
 	if err != nil {
 		return nil, err

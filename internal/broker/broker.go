@@ -49,9 +49,11 @@ type Options struct {
 	SyncBytes    int64         // unsynced bytes of a partition that start it earlier
 	MinFree      int64         // bytes of the file system that appends leave free; 0: none
 	Clean        CleanOptions
-	ReadOnly     bool
-	WallClock    func() time.Time // nil: time.Now
-	Events       Events
+	// OffsetRetention is how long committed offsets are kept that nobody needs; 0: for ever.
+	OffsetRetention time.Duration
+	ReadOnly        bool
+	WallClock       func() time.Time // nil: time.Now
+	Events          Events
 }
 
 // maxSyncs is how many syncs of an engine run at once: more do not make a disk faster.

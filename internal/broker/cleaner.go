@@ -32,9 +32,10 @@ type cleaner struct {
 	once  sync.Once
 
 	// Only the goroutine looks at these.
-	clock  clockWatch
-	jumped bool // the jump has been reported
-	pacer  pacer
+	offsets time.Time // when it last looked for offsets that are too old
+	clock   clockWatch
+	jumped  bool // the jump has been reported
+	pacer   pacer
 }
 
 // cleaning is what the cleaner knows of a partition.
@@ -107,9 +108,10 @@ func (c *cleaner) run() {
 
 // look makes one round and reports whether there will be something to look at later.
 func (c *cleaner) look() bool {
+	offsets := c.expireOffsets()
 	expires := c.expire()
 	compacts := c.ctx.Err() == nil && c.compact()
-	return expires || compacts
+	return offsets || expires || compacts
 }
 
 // each calls fn with the partitions of topics that have a policy, until the cleaner is stopped. It reports whether there is something

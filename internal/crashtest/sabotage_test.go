@@ -31,6 +31,8 @@ var catches = map[sabotage.Switch]struct {
 	sabotage.Unmap:           {"TestReadersOfSegmentsThatAreTakenAway", []string{"-seed", "1", "-readerrounds", "8"}, "B1"},
 	sabotage.SwapNoSync:      {"TestLogSurvivesEveryCut", []string{"-seed", "1"}, "A1/A2"},
 	sabotage.DirSyncFirst:    {"TestTraces", nil, "A10"},
+	sabotage.AnyGeneration:   {"TestOldGenerationsAreRefused", nil, "E2"},
+	sabotage.CommitAhead:     {"TestEngineSurvivesEveryCut", []string{"-seed", "1"}, "A1/A2"},
 }
 
 // bite is how long a switch may stay unnoticed.

@@ -29,7 +29,11 @@ const (
 	SwapNoSync Switch = "swap-without-sync"
 	// DirSyncFirst syncs the directory before a compacted segment gets its name, and not behind it.
 	DirSyncFirst Switch = "dir-sync-before-rename"
+	// AnyGeneration takes commits and heartbeats from members of every generation.
+	AnyGeneration Switch = "generation-not-checked"
+	// CommitAhead commits offsets that the log does not hold durably.
+	CommitAhead Switch = "commit-ahead-of-durable"
 )
 
 // All are the switches.
-var All = []Switch{NoSync, SyncBeforeWrite, NoDirSync, KeepTail, IgnoreCRC, TrustProducers, RetrySync, Unmap, SwapNoSync, DirSyncFirst}
+var All = []Switch{NoSync, SyncBeforeWrite, NoDirSync, KeepTail, IgnoreCRC, TrustProducers, RetrySync, Unmap, SwapNoSync, DirSyncFirst, AnyGeneration, CommitAhead}
