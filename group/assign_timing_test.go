@@ -49,9 +49,6 @@ var differences = []struct {
 func BenchmarkAssign(b *testing.B) {
 	for _, members := range []int{100, 1000} {
 		for _, d := range differences {
-			if members > 100 && (d.name == "chain" || d.name == "few") {
-				continue // a minute each
-			}
 			for _, a := range builtIn() {
 				rng := rand.New(rand.NewPCG(1, 1))
 				top := large(a, members, 10, 100)

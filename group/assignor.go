@@ -32,10 +32,11 @@ type Assignor interface {
 	Assign(members []Member, partitions map[string]int32) map[string][]kafka.TopicPartition
 }
 
-// userDater is an assignor whose members say in their user data what they owned.
+// userDater is an assignor whose members say in their user data what they owned, or since when.
 type userDater interface {
 	userData(owned []kafka.TopicPartition, generation int32) []byte
-	ownedOf(userData []byte) (owned []kafka.TopicPartition, generation int32)
+	// claim reads it, for a member that does not say so itself.
+	claim(m *Member)
 }
 
 // Assign has a compute the assignment, and takes out what must be given up first.
@@ -44,12 +45,10 @@ func Assign(a Assignor, members []Member, partitions map[string]int32) map[strin
 	sortMembers(members)
 	if u, ok := a.(userDater); ok {
 		for i := range members {
-			if m := &members[i]; len(m.Owned) == 0 && len(m.UserData) > 0 {
-				m.Owned, m.Generation = u.ownedOf(m.UserData)
-			}
+			u.claim(&members[i])
 		}
 	}
-	dropConflicts(members, partitions)
+	contested := dropConflicts(members, partitions)
 	out := a.Assign(members, partitions)
 	if !a.Cooperative() {
 		return out
@@ -63,7 +62,7 @@ func Assign(a Assignor, members []Member, partitions map[string]int32) map[strin
 	for id, tps := range out {
 		out[id] = slices.DeleteFunc(slices.Clone(tps), func(tp kafka.TopicPartition) bool {
 			o, owned := owner[tp]
-			return owned && o != id && !slices.Contains(out[o], tp)
+			return contested[tp] || owned && o != id && !slices.Contains(out[o], tp)
 		})
 	}
 	return out
@@ -87,7 +86,7 @@ func sortMembers(members []Member) {
 
 // dropConflicts leaves each partition with one owner: the one of the highest generation. Of two of the same generation neither has a claim, nor has anybody on what is
 // not there or not subscribed to.
-func dropConflicts(members []Member, partitions map[string]int32) {
+func dropConflicts(members []Member, partitions map[string]int32) (contested map[kafka.TopicPartition]bool) {
 	type claim struct {
 		generation int32
 		member     int // -1: several
@@ -113,6 +112,13 @@ func dropConflicts(members []Member, partitions map[string]int32) {
 			return drop
 		})
 	}
+	contested = map[kafka.TopicPartition]bool{}
+	for tp, c := range claims {
+		if c.member < 0 {
+			contested[tp] = true
+		}
+	}
+	return contested
 }
 
 // subscribers returns, for each topic that is there, the members that subscribe to it, by number.

@@ -388,4 +388,3 @@ func (a *actor) tells(n int32) {
 }
 
 func (b *bed) detach(a *actor) { b.c.Detach(groupName, a.r.MemberID) }
-

@@ -79,36 +79,49 @@ func (b *balance) graph() *graph {
 	return g
 }
 
-// negativeCycle returns the nodes of a cycle of negative cost, in order, or nil (Bellman and Ford).
+// negativeCycle returns the nodes of a cycle of negative cost, in order, or nil (Bellman and Ford). The ways back are looked through after each round: as soon as one of them closes, it is such a cycle.
 func (g *graph) negativeCycle() []int {
 	n := len(g.edges)
 	dist, before := make([]int64, n), make([]int, n)
 	for i := range before {
 		before[i] = -1
 	}
-	last := -1
-	for range n {
-		last = -1
+	for changed := true; changed; {
+		changed = false
 		for from := range n {
 			for to := range n {
 				if e := &g.edges[from][to]; e.there && dist[from]+e.cost < dist[to] {
 					dist[to] = dist[from] + e.cost
 					before[to] = from
-					last = to
+					changed = true
 				}
 			}
 		}
-		if last < 0 {
-			return nil
+		if cycle := closed(before); cycle != nil {
+			return cycle
 		}
 	}
-	for range n { // from any node that still changes, the way back ends in a cycle
-		last = before[last]
+	return nil
+}
+
+// closed returns a cycle of the ways back, in the order of the ways forth, or nil.
+func closed(before []int) []int {
+	seen := make([]int, len(before)) // by which walk, from 1
+	for start := range before {
+		at := start
+		for at >= 0 && seen[at] == 0 {
+			seen[at] = start + 1
+			at = before[at]
+		}
+		if at < 0 || seen[at] != start+1 {
+			continue
+		}
+		cycle := []int{at}
+		for next := before[at]; next != at; next = before[next] {
+			cycle = append(cycle, next)
+		}
+		slices.Reverse(cycle)
+		return cycle
 	}
-	cycle := []int{last}
-	for at := before[last]; at != last; at = before[at] {
-		cycle = append(cycle, at)
-	}
-	slices.Reverse(cycle)
-	return cycle
+	return nil
 }

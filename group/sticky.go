@@ -20,6 +20,9 @@ func (sticky) Name() string      { return "sticky" }
 func (sticky) Cooperative() bool { return false }
 
 func (sticky) Assign(members []Member, partitions map[string]int32) map[string][]kafka.TopicPartition {
+	if len(members) == 0 {
+		return empty(members)
+	}
 	b := newBalance(members, partitions)
 	b.keep()
 	if b.uniform() {
@@ -39,24 +42,35 @@ func (sticky) userData(owned []kafka.TopicPartition, generation int32) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(generation))
 }
 
-// ownedOf reads what userData has written; what does not parse is no claim.
-func (sticky) ownedOf(userData []byte) (owned []kafka.TopicPartition, generation int32) {
-	r := reader{b: userData}
-	owned = r.partitions()
-	generation = -1
+func (sticky) claim(m *Member) {
+	if len(m.Owned) > 0 || len(m.UserData) == 0 {
+		return
+	}
+	r := reader{b: m.UserData}
+	owned, generation := r.partitions(), int32(-1)
 	if len(r.b) >= 4 {
 		generation = r.int32()
 	}
-	if r.bad {
-		return nil, -1
+	if !r.bad { // else it is no claim
+		m.Owned, m.Generation = owned, generation
 	}
-	return owned, generation
 }
 
 type cooperativeSticky struct{}
 
 func (cooperativeSticky) Name() string      { return "cooperative-sticky" }
 func (cooperativeSticky) Cooperative() bool { return true }
+
+// userData is the generation, which subscriptions before version 2 do not have.
+func (cooperativeSticky) userData(_ []kafka.TopicPartition, generation int32) []byte {
+	return binary.BigEndian.AppendUint32(nil, uint32(generation))
+}
+
+func (cooperativeSticky) claim(m *Member) {
+	if r := (reader{b: m.UserData}); m.Generation < 0 && len(r.b) == 4 {
+		m.Generation = r.int32()
+	}
+}
 
 func (cooperativeSticky) Assign(members []Member, partitions map[string]int32) map[string][]kafka.TopicPartition {
 	return sticky{}.Assign(members, partitions)
@@ -137,12 +151,7 @@ func (b *balance) keep() {
 // trim takes from everybody what is above an equal share, where all subscribe to the same. Of those who may have one more, the ones that have most keep it.
 func (b *balance) trim() {
 	each, more := b.total()/len(b.held), b.total()%len(b.held)
-	order := make([]int, len(b.held))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(x, y int) int { return len(b.held[y]) - len(b.held[x]) })
-	for _, i := range order {
+	for i := range b.held {
 		quota := each
 		if more > 0 && len(b.held[i]) > each {
 			quota++

@@ -66,7 +66,10 @@ func ParseSubscription(b []byte) (s Subscription, err error) {
 	if version >= 3 {
 		s.Rack = r.string()
 	}
-	return s, r.err("subscription")
+	if err := r.err("subscription"); err != nil {
+		return Subscription{}, err
+	}
+	return s, nil
 }
 
 // AppendAssignment appends what a member is to own in Kafka's form (ConsumerProtocolAssignment).
@@ -85,7 +88,10 @@ func ParseAssignment(b []byte) ([]kafka.TopicPartition, error) {
 	r.int16()
 	tps := r.partitions()
 	r.bytes()
-	return tps, r.err("assignment")
+	if err := r.err("assignment"); err != nil {
+		return nil, err
+	}
+	return tps, nil
 }
 
 func appendString(dst []byte, s string) []byte {

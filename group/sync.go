@@ -179,17 +179,15 @@ func (g *group) known(id Identity) (*member, error) {
 // Errors: fn's; kafka.ErrUnknownMember, ErrIllegalGeneration, ErrFencedInstance, ErrRebalance (the next generation has begun, and its assignment is not there), ErrClosed.
 func (c *Coordinator) Fence(id Identity, fn func() error) error {
 	if id.MemberID == "" && id.Generation < 0 {
-		g, err := c.enter(id.Group, false)
+		g, err := c.enter(id.Group, true)
 		if err != nil {
 			return err
-		}
-		if g == nil { // empty
-			return fn()
 		}
 		defer g.unlock()
 		if len(g.members) > 0 {
 			return fmt.Errorf("%w: the group has members, and this is none", kafka.ErrUnknownMember)
 		}
+		defer g.release()
 		return fn()
 	}
 	g, err := c.enter(id.Group, false)

@@ -1,6 +1,7 @@
 package stream_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -60,7 +61,9 @@ func TestXBatchesError(t *testing.T) {
 		check(t, c.Seek(tp("a", 0), 0))
 		check(t, c.Seek(tp("a", 1), 100))
 		begin := time.Now()
-		for rs, err := range c.Batches(t.Context(), 10, time.Second) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for rs, err := range c.Batches(ctx, 10, time.Second) {
 			t.Log(len(rs), err, time.Since(begin))
 			if err != nil {
 				break
