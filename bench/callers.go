@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"slices"
 	"time"
 )
 
@@ -45,8 +44,7 @@ func (c *callers) run(n int, each bool) (sample, error) {
 		return sample{}, err
 	}
 	if each {
-		slices.Sort(took)
-		taken.p50, taken.p99 = percentile(took, 0.50), percentile(took, 0.99)
+		taken.percentiles(took)
 	}
 	return taken, nil
 }

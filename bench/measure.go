@@ -14,7 +14,7 @@ type sample struct {
 	seconds  float64
 	read     int           // records that were read back and found to be what was sent
 	allocs   float64       // per record, of the whole process while the clock ran
-	p50, p99 time.Duration // of single calls; 0: not measured
+	p50, p99 time.Duration // of single calls, or of single records on their way; 0: not measured
 	how      string        // what a limit has been given to work with
 }
 
@@ -110,6 +110,12 @@ func summarize(label string, samples []sample, records int) figures {
 	f.Rate = float64(records) / f.Median
 	f.Each = f.Median / float64(records) * 1e9
 	return f
+}
+
+// percentiles sets the times of single calls.
+func (s *sample) percentiles(took []time.Duration) {
+	slices.Sort(took)
+	s.p50, s.p99 = percentile(took, 0.50), percentile(took, 0.99)
 }
 
 // median returns the middle value, or the mean of both that are in the middle.

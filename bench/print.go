@@ -30,37 +30,42 @@ func printTable(w io.Writer, results []*result) error {
 		return err
 	}
 	fmt.Fprintln(&b)
+	width := 0
 	for _, r := range results {
-		printLimits(&b, r)
+		width = max(width, len(r.Name))
+	}
+	for _, r := range results {
+		printLimits(&b, r, width)
 	}
 	about, rounds := results[0].Environment, len(results[0].Seconds)
 	fmt.Fprintf(&b, "\nRates are medians of %d rounds in which Runnel and the limits took turns; spread is the slowest round by the fastest; ratio is Runnel's rate by\n"+
-		"the limit's. Verified is how many records were read back and compared, every byte, in order and number, in each round and on each side.\n"+
+		"the limit's, in P9 the limit's p50 by Runnel's. Verified is how many records were read back and compared, every byte, in order and number, in each round\n"+
+		"and on each side. In REBALANCE and COMMIT a rebalance and a commit count as a record.\n"+
 		"%s, %s/%s, %d CPUs, GOMAXPROCS %d, %s. The ratios are those of this machine in this run.\n",
 		rounds, about.Go, about.OS, about.Arch, about.CPUs, about.GOMAXPROCS, strings.TrimSpace(about.Dir+" "+about.FileSystem))
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// printLimits says what the limits of a workload are and what they have done.
-func printLimits(b *strings.Builder, r *result) {
+// printLimits says what the limits of a workload are and what they have done, behind its name in so many columns.
+func printLimits(b *strings.Builder, r *result, width int) {
 	for i, l := range r.Limits {
 		name := r.Name
 		if i > 0 {
 			name = ""
 		}
-		fmt.Fprintf(b, "%-7s limit: %s (%s", name, l.Label, rate(l.Rate))
+		fmt.Fprintf(b, "%-*s  limit: %s (%s", width, name, l.Label, rate(l.Rate))
 		if l.P50 > 0 {
 			fmt.Fprintf(b, ", p50 %s, p99 %s", duration(l.P50), duration(l.P99))
 		}
 		fmt.Fprintf(b, ", spread %.2f", l.Spread)
 		if i > 0 {
-			fmt.Fprintf(b, "; ratio %.2f", r.Rate/l.Rate)
+			fmt.Fprintf(b, "; ratio %.2f", r.ratio(l))
 		}
 		fmt.Fprintln(b, ")")
 	}
 	if r.RatioTo != "" {
-		fmt.Fprintf(b, "        %s / %s: %.2f\n", r.Name, r.RatioTo, r.RateRatio)
+		fmt.Fprintf(b, "%-*s  %s / %s: %.2f\n", width, "", r.Name, r.RatioTo, r.RateRatio)
 	}
 }
 

@@ -24,12 +24,13 @@ type result struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
 	Acks        string `json:"acks,omitempty"`
-	Records     int    `json:"records"` // that the clock ran for
+	Records     int    `json:"records"` // that the clock ran for; rebalances of REBALANCE, commits of COMMIT
 	Bytes       int    `json:"bytes"`   // of their keys and values
 	figures
 	Limits      []figures   `json:"limits"` // the first is the one that counts
 	LimitMedian float64     `json:"limit_median"`
-	Ratio       float64     `json:"ratio"`                // Runnel's rate divided by the limit's
+	RatioOf     string      `json:"ratio_of"`             // rate or p50
+	Ratio       float64     `json:"ratio"`                // Runnel's rate divided by the limit's, or the limit's p50 by Runnel's
 	RatioTo     string      `json:"ratio_to,omitempty"`   // another workload of this run
 	RateRatio   float64     `json:"rate_ratio,omitempty"` // Runnel's rate divided by its rate there
 	Verified    bool        `json:"verified"`
@@ -41,15 +42,27 @@ type result struct {
 func newResult(e *env, w *workload, sides []figures) *result {
 	r := &result{
 		Name: w.name, Description: w.description,
-		Records: w.records(e), Bytes: w.records(e) * (keySize + w.valueSize),
+		Records: w.records(e), Bytes: w.bytes(e),
 		figures: sides[0], Limits: sides[1:],
-		LimitMedian: sides[1].Median, Ratio: sides[0].Rate / sides[1].Rate,
+		LimitMedian: sides[1].Median, RatioOf: "rate",
 		Verified: true, ReadBack: w.written(e), Environment: e.about,
 	}
+	if w.ratioOfP50 {
+		r.RatioOf = "p50"
+	}
+	r.Ratio = r.ratio(r.Limits[0])
 	if w.acks != stream.AcksDefault {
 		r.Acks = w.acks.String()
 	}
 	return r
+}
+
+// ratio is how near Runnel comes to a limit.
+func (r *result) ratio(limit figures) float64 {
+	if r.RatioOf == "p50" {
+		return limit.P50 / r.P50
+	}
+	return r.Rate / limit.Rate
 }
 
 // compare sets the ratio to the workload that w names, if it has run.

@@ -43,7 +43,7 @@ func parse(args []string, stderr io.Writer) (*config, error) {
 		fs.PrintDefaults()
 		fmt.Fprintln(stderr, "workloads:")
 		for _, w := range workloads {
-			fmt.Fprintf(stderr, "  %-8s %s\n", w.name, w.description)
+			fmt.Fprintf(stderr, "  %-19s %s\n", w.name, w.description)
 		}
 	}
 	expr := fs.String("run", "", "run the workloads whose names match this `regexp`")

@@ -89,18 +89,7 @@ func (s *session) readBack(ctx context.Context, partition int, borrow bool, c *c
 	defer func() { err = errors.Join(err, consumer.Close(ctx)) }()
 	n = perLane * len(c.next)
 	dst := make([]stream.Record, pollSize)
-	err = take(ctx, consumer, dst, n, func(rs []stream.Record) error {
-		for i := range rs {
-			r := &rs[i]
-			if r.Topic != topic || int(r.Partition) != partition || len(r.Headers) != 0 {
-				return fmt.Errorf("offset %d: a record of %s-%d with %d headers, in %s-%d", r.Offset, r.Topic, r.Partition, len(r.Headers), topic, partition)
-			}
-			if err := c.add(r.Key, r.Value, r.Offset); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	err = take(ctx, consumer, dst, n, func(rs []stream.Record) error { return compare(rs, partition, c) })
 	if err == nil {
 		err = ended(ctx, consumer, dst)
 	}
@@ -108,4 +97,18 @@ func (s *session) readBack(ctx context.Context, partition int, borrow bool, c *c
 		err = c.done(perLane)
 	}
 	return n, err
+}
+
+// compare gives polled records of a partition to its checker.
+func compare(rs []stream.Record, partition int, c *checker) error {
+	for i := range rs {
+		r := &rs[i]
+		if r.Topic != topic || int(r.Partition) != partition || len(r.Headers) != 0 {
+			return fmt.Errorf("offset %d: a record of %s-%d with %d headers, in %s-%d", r.Offset, r.Topic, r.Partition, len(r.Headers), topic, partition)
+		}
+		if err := c.add(r.Key, r.Value, r.Offset); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -20,8 +20,10 @@ type workload struct {
 	acks        stream.Acks
 	valueSize   int
 	lanes       int    // partitions, producers or callers, each with an equal share of the records
-	count       int    // records that the clock runs for, with -n 1
-	more        int    // records written besides, with -n 1: for what is measured apart
+	members     int    // of the consumer group
+	count       int    // records, rebalances or commits that the clock runs for, with -n 1
+	more        int    // records written besides, with -n 1: for what is measured apart, or before
+	ratioOfP50  bool   // the measure is the median of single times, and not the rate
 	ratioTo     string // a workload whose rate is the measure of this one, too
 	prepare     func(context.Context, *env, *workload) (*job, error)
 }
@@ -47,6 +49,20 @@ var workloads = []*workload{
 	{name: "P6", description: "produce async in bulk, 1 producer, 100 B values", acks: stream.AcksSynced, valueSize: 100, lanes: 1, count: 2_000_000, prepare: produceBulk},
 	{name: "P7", description: "consume owned records with PollInto, 100 B values", valueSize: 100, lanes: 1, count: 3_000_000, prepare: consumeOwned},
 	{name: "P8", description: "consume borrowed records with PollInto, 100 B values", valueSize: 100, lanes: 1, count: 3_000_000, prepare: consumeBorrowed},
+	{name: "P7/g1", description: "as P7, 4 partitions, a group of 1 member", valueSize: 100, lanes: 4, members: 1, count: 2_000_000, prepare: consumeGroupOwned},
+	{name: "P7/g4", description: "as P7, 4 partitions, a group of 4 members", valueSize: 100, lanes: 4, members: 4, count: 2_000_000, ratioTo: "P7/g1", prepare: consumeGroupOwned},
+	{name: "P8/g1", description: "as P8, 4 partitions, a group of 1 member", valueSize: 100, lanes: 4, members: 1, count: 2_000_000, prepare: consumeGroupBorrowed},
+	{name: "P8/g4", description: "as P8, 4 partitions, a group of 4 members", valueSize: 100, lanes: 4, members: 4, count: 2_000_000, ratioTo: "P8/g1", prepare: consumeGroupBorrowed},
+	{name: "P9", description: "end to end at 50 000 records/s, ProduceSync to a group of 1, 100 B values", acks: stream.AcksWritten, valueSize: 100, lanes: 1, members: 1, count: 25_000, more: 5_000, ratioOfP50: true, prepare: endToEnd},
+	{name: "REBALANCE/2/join", description: "a member joins 1 polling member, 100 partitions", lanes: 1, members: 2, count: 40, prepare: rebalanceJoin},
+	{name: "REBALANCE/2/leave", description: "a member leaves 1 polling member, 100 partitions", lanes: 1, members: 2, count: 40, prepare: rebalanceLeave},
+	{name: "REBALANCE/10/join", description: "a member joins 9 polling members, 100 partitions", lanes: 1, members: 10, count: 20, prepare: rebalanceJoin},
+	{name: "REBALANCE/10/leave", description: "a member leaves 9 polling members, 100 partitions", lanes: 1, members: 10, count: 20, prepare: rebalanceLeave},
+	{name: "REBALANCE/100/join", description: "a member joins 99 polling members, 100 partitions", lanes: 1, members: 100, count: 10, prepare: rebalanceJoin},
+	{name: "REBALANCE/100/leave", description: "a member leaves 99 polling members, 100 partitions", lanes: 1, members: 100, count: 10, prepare: rebalanceLeave},
+	{name: "COMMIT/1", description: "CommitOffsets of 1 partition, 1 consumer", acks: stream.AcksSynced, lanes: 1, count: 2_000, prepare: commitGroups},
+	{name: "COMMIT/16", description: "CommitOffsets of 1 partition, 16 consumers of different groups", acks: stream.AcksSynced, lanes: 16, count: 16_000, prepare: commitGroups},
+	{name: "COMMIT/16/one", description: "CommitOffsets of 1 partition, 16 goroutines of one consumer", acks: stream.AcksSynced, lanes: 16, count: 16_000, prepare: commitOne},
 }
 
 // perLane is how many records of the clock's each lane has.
@@ -65,6 +81,14 @@ func (w *workload) extra(e *env) int {
 
 // written is how many records are written in all, and have to be read back.
 func (w *workload) written(e *env) int { return w.records(e) + w.extra(e)*w.lanes }
+
+// bytes is how many bytes of keys and values the clock's records have.
+func (w *workload) bytes(e *env) int {
+	if w.valueSize == 0 {
+		return 0
+	}
+	return w.records(e) * (keySize + w.valueSize)
+}
 
 // choose returns the workloads whose names the expression matches.
 func choose(expr string) ([]*workload, error) {

@@ -28,7 +28,7 @@ type Assignor interface {
 	// What a member of a cooperative group still owns, and another is to get, is given to nobody at first: a second rebalance, when it has been given up, hands it over.
 	Cooperative() bool
 	// Assign returns what each member, by id, is to own. partitions has the number of partitions of every topic that anybody subscribes to and that is there.
-	// It may give a partition to several members: order is then their affair, and so is what they commit.
+	// It may give a partition to several members: order is then their affair, and so is what they commit. None of them is said to own it then.
 	Assign(members []Member, partitions map[string]int32) map[string][]kafka.TopicPartition
 }
 
@@ -48,21 +48,15 @@ func Assign(a Assignor, members []Member, partitions map[string]int32) map[strin
 			u.claim(&members[i])
 		}
 	}
-	contested := dropConflicts(members, partitions)
+	owners := dropConflicts(members, partitions)
 	out := a.Assign(members, partitions)
 	if !a.Cooperative() {
 		return out
 	}
-	owner := map[kafka.TopicPartition]string{}
-	for _, m := range members {
-		for _, tp := range m.Owned {
-			owner[tp] = m.ID
-		}
-	}
 	for id, tps := range out {
 		out[id] = slices.DeleteFunc(slices.Clone(tps), func(tp kafka.TopicPartition) bool {
-			o, owned := owner[tp]
-			return contested[tp] || owned && o != id && !slices.Contains(out[o], tp)
+			givesUp := func(owner string) bool { return !slices.Contains(out[owner], tp) }
+			return !slices.Contains(owners[tp], id) && slices.ContainsFunc(owners[tp], givesUp)
 		})
 	}
 	return out
@@ -84,41 +78,38 @@ func sortMembers(members []Member) {
 	})
 }
 
-// dropConflicts leaves each partition with one owner: the one of the highest generation. Of two of the same generation neither has a claim, nor has anybody on what is
-// not there or not subscribed to.
-func dropConflicts(members []Member, partitions map[string]int32) (contested map[kafka.TopicPartition]bool) {
-	type claim struct {
-		generation int32
-		member     int // -1: several
-	}
-	claims := map[kafka.TopicPartition]claim{}
-	for i, m := range members {
+// dropConflicts leaves each partition with one owner: the one of the highest generation. Of several of the same generation none has a claim, nor has anybody on what is
+// not there or not subscribed to. It returns who has what at this moment, several or not.
+func dropConflicts(members []Member, partitions map[string]int32) (owners map[kafka.TopicPartition][]string) {
+	claims := map[kafka.TopicPartition][]string{} // of the highest generation
+	since := map[kafka.TopicPartition]int32{}
+	for _, m := range members {
 		for _, tp := range m.Owned {
-			c, ok := claims[tp]
 			switch {
-			case !ok || m.Generation > c.generation:
-				claims[tp] = claim{m.Generation, i}
-			case m.Generation == c.generation && c.member != i:
-				claims[tp] = claim{m.Generation, -1}
+			case claims[tp] == nil || m.Generation > since[tp]:
+				claims[tp], since[tp] = []string{m.ID}, m.Generation
+			case m.Generation == since[tp] && !slices.Contains(claims[tp], m.ID):
+				claims[tp] = append(claims[tp], m.ID)
 			}
 		}
 	}
+	owners = map[kafka.TopicPartition][]string{}
 	for i := range members {
 		m := &members[i]
-		seen := map[kafka.TopicPartition]bool{}
-		m.Owned = slices.DeleteFunc(slices.Clone(m.Owned), func(tp kafka.TopicPartition) bool {
-			drop := seen[tp] || claims[tp].member != i || tp.Partition < 0 || tp.Partition >= partitions[tp.Topic] || !slices.Contains(m.Topics, tp.Topic)
-			seen[tp] = true
-			return drop
-		})
-	}
-	contested = map[kafka.TopicPartition]bool{}
-	for tp, c := range claims {
-		if c.member < 0 {
-			contested[tp] = true
+		var owned []kafka.TopicPartition
+		for _, tp := range m.Owned {
+			if tp.Partition < 0 || tp.Partition >= partitions[tp.Topic] || !slices.Contains(m.Topics, tp.Topic) ||
+				!slices.Contains(claims[tp], m.ID) || slices.Contains(owners[tp], m.ID) {
+				continue
+			}
+			owners[tp] = append(owners[tp], m.ID)
+			if len(claims[tp]) == 1 {
+				owned = append(owned, tp)
+			}
 		}
+		m.Owned = owned
 	}
-	return contested
+	return owners
 }
 
 // subscribers returns, for each topic that is there, the members that subscribe to it, by number.

@@ -85,13 +85,25 @@ func (b *bed) close() {
 	}
 }
 
-// restart goes on with the disk as a process that ends, or with cut a loss of power, leaves it.
-func (b *bed) restart(cut bool) {
+// A stop is a way in which a process ends.
+type stop string
+
+const (
+	inOrder stop = "in order"
+	kill    stop = "kill"
+	power   stop = "loss of power"
+)
+
+// restart goes on in the next process.
+func (b *bed) restart(how stop) {
 	b.Helper()
 	synctest.Wait()
-	disk := b.disk.Crash()
-	if cut {
-		disk = b.disk.Cut(vfs.Cut{})
+	disk := b.disk
+	switch how {
+	case kill:
+		disk = disk.Crash()
+	case power:
+		disk = disk.Cut(vfs.Cut{})
 	}
 	b.end()
 	b.disk = disk

@@ -142,7 +142,7 @@ func (g *group) admit(r *JoinRequest) error {
 	a.init(g.c.o.Wheel, g.locker(), func() {
 		if g.pending[id] == a {
 			delete(g.pending, id)
-			g.goOn()
+			g.tryComplete()
 			g.release()
 		}
 	})
@@ -211,7 +211,9 @@ func (g *group) rejoin(m *member, r *JoinRequest, done func(Joined)) {
 		g.alive(m)
 		return
 	}
-	m.session.cancel()
+	if !m.fresh {
+		m.session.cancel()
+	}
 	m.joining = done
 	if g.state == PreparingRebalance {
 		g.tryComplete()

@@ -21,7 +21,7 @@ func (c *Coordinator) Leave(group, memberID, instanceID string) error {
 	if a := g.pending[memberID]; a != nil {
 		a.cancel()
 		delete(g.pending, memberID)
-		g.goOn()
+		g.tryComplete()
 		g.release()
 		return nil
 	}
@@ -32,7 +32,7 @@ func (c *Coordinator) Leave(group, memberID, instanceID string) error {
 		}
 		m = s
 	}
-	if m == nil {
+	if m == nil || instanceID != "" && m.instance != instanceID {
 		return fmt.Errorf("%w: %s", kafka.ErrUnknownMember, memberID)
 	}
 	m.notify = nil // it knows

@@ -41,6 +41,7 @@ type group struct {
 	kind    string // protocol type; "" until somebody has joined
 	proto   string // the assignor of this generation
 	number  int32  // the generation
+	settled int32  // the last generation that has had an assignment, -1: none
 	leader  string
 	members []*member // in the order in which they came
 	pending map[string]*alarm
@@ -72,7 +73,7 @@ type member struct {
 }
 
 func newGroup(c *Coordinator, name string) *group {
-	g := &group{c: c, name: name, pending: map[string]*alarm{}}
+	g := &group{c: c, name: name, pending: map[string]*alarm{}, settled: -1}
 	g.timer.init(c.o.Wheel, g.locker(), g.timeUp)
 	return g
 }
@@ -262,9 +263,9 @@ func (g *group) load(r meta.Group) {
 		m.rebalanceTimeout = time.Duration(w.RebalanceTimeout) * time.Millisecond
 		m.sessionTimeout = time.Duration(w.SessionTimeout) * time.Millisecond
 		m.protocols = []Protocol{{r.Protocol, w.Metadata}}
-		m.assignment, m.fresh, m.synced = w.Assignment, false, true
+		m.assignment, m.synced, m.last = w.Assignment, true, r.Generation
 		g.members = append(g.members, m)
-		g.state, g.since = Stable, g.c.o.Since()
+		g.state, g.settled, g.since = Stable, r.Generation, g.c.o.Since()
 	}
 }
 

@@ -92,7 +92,7 @@ func (g *group) settle(assignments map[string][]byte) {
 		g.prepare()
 		return
 	}
-	g.state = Stable
+	g.state, g.settled = Stable, g.number
 	for _, m := range g.members {
 		if m.syncing != nil {
 			m.last = g.number
@@ -198,7 +198,7 @@ func (c *Coordinator) Fence(id Identity, fn func() error) error {
 		return fmt.Errorf("%w: %s", kafka.ErrUnknownMember, id.MemberID)
 	}
 	defer g.unlock()
-	if m := g.byID(id.MemberID); m != nil && m.native && g.state == CompletingRebalance && m.last == id.Generation && id.Generation >= 0 {
+	if m := g.byID(id.MemberID); m != nil && m.native && m.last == id.Generation && m.last == g.settled {
 		return fn()
 	}
 	m, err := g.known(id)

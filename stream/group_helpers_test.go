@@ -1,6 +1,7 @@
 package stream_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ type member struct {
 	stream.Consumer
 	mu   sync.Mutex
 	got  []stream.Record
+	all  *[]stream.Record // what several members have read, in order; nil: nobody wants to know
 	told []string
 	on   func(what string, tps []stream.TopicPartition) // called by the listener
 }
@@ -33,6 +35,7 @@ func newListener(t testing.TB, eng *stream.Engine, c stream.ConsumerConfig) *mem
 	m := &member{}
 	c.Listener = m
 	m.open(t, eng, c)
+	t.Cleanup(func() { m.on = nil }) // before the engine closes
 	return m
 }
 
@@ -82,6 +85,9 @@ func (m *member) turn(t testing.TB) []stream.Record {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.got = append(m.got, rs...)
+	if m.all != nil {
+		*m.all = append(*m.all, rs...)
+	}
 	return rs
 }
 
@@ -176,4 +182,16 @@ func sortedValues(vs ...[]string) []string {
 		return strings.Compare(a, b)
 	})
 	return all
+}
+
+func isClosed(err error) bool { return errors.Is(err, stream.ErrClosed) }
+
+// byPartition returns the values of each partition, in the order of the records.
+func byPartition(rs []stream.Record) map[stream.TopicPartition][]string {
+	out := map[stream.TopicPartition][]string{}
+	for _, r := range rs {
+		p := tp(r.Topic, r.Partition)
+		out[p] = append(out[p], string(r.Value))
+	}
+	return out
 }

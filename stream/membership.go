@@ -479,6 +479,7 @@ func (c *consumer) lookAtTopics(context.Context) error {
 		p, err := c.e.b.Partition(t.tp)
 		if err != nil {
 			m.lost = append(m.lost, t.tp)
+			m.again = true // should it be there again by then, the leader need not have noticed
 			continue
 		}
 		ps = append(ps, p)

@@ -78,7 +78,11 @@ func (c *consumer) pollInto(ctx context.Context, dst []Record) (int, error) {
 		for _, t := range c.mu.tracks {
 			t.handOver()
 		}
-		c.mu.watched.hand = c.runs[len(c.runs)-1].t
+		for _, r := range c.runs {
+			if r.n > 0 {
+				c.mu.watched.hand = r.t
+			}
+		}
 		c.mu.Unlock()
 	}
 	return n, err
@@ -358,7 +362,7 @@ func (c *consumer) yieldAll(rs []Record, runs []run, yield func(Record, error) b
 			c.mu.Lock()
 			// The body may have moved the position, paused the partition or given it up: then nothing more of it is yielded.
 			// Nor when the group waits for the consumer to join again.
-			if !c.holds(r) || r.t.idle() || c.summoned.Load() {
+			if !c.holds(r) || r.t.idle() || c.mu.member.phase == phaseIn && c.summoned.Load() {
 				c.mu.Unlock()
 				break
 			}
