@@ -229,7 +229,7 @@ func TestFaultIsNoticed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := fill(t.Context(), s.client, g, n); err != nil {
+			if err := fill(t.Context(), s.client, g, 0, n); err != nil {
 				t.Fatal(err)
 			}
 			_, err = s.readBack(t.Context(), 0, false, newChecker(g, 0, 1), n)

@@ -36,7 +36,7 @@ type groupReaders struct {
 	left    atomic.Int32  // partitions whose ends have not come
 	moved   atomic.Int64  // when records last came, since clock.begin
 	clock   clock         // runs from the joining
-	taken   sample        // until the last record; set before left is 0
+	taken   sample        // until the last record; set by who has got it
 	failed  chan struct{} // closed when a member has failed
 	once    sync.Once
 }
@@ -128,10 +128,9 @@ func (g *groupReaders) takeOf(partition int, rs []stream.Record) error {
 		return nil
 	}
 	p.done = true
-	if g.left.Load() == 1 {
+	if g.left.Add(-1) == 0 {
 		g.taken = g.clock.stop(g.records)
 	}
-	g.left.Add(-1)
 	return nil
 }
 

@@ -36,6 +36,18 @@ func (e *env) start(ctx context.Context, partitions int) (_ *session, err error)
 // close closes the engine and removes the directory.
 func (s *session) close() error { return errors.Join(s.client.Close(), s.remove()) }
 
+// reopen closes the engine and opens it again.
+func (s *session) reopen(e *env) error {
+	if err := s.client.Close(); err != nil {
+		return err
+	}
+	client, err := e.open(s.dir)
+	if err == nil {
+		s.client = client
+	}
+	return err
+}
+
 // consumer returns a consumer at the start of the partition.
 func (s *session) consumer(ctx context.Context, partition int, borrow bool) (stream.Consumer, error) {
 	c, err := s.client.NewConsumer(ctx, stream.ConsumerConfig{Reset: stream.ResetEarliest, Borrow: borrow, MaxWait: -1})

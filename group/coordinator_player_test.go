@@ -16,18 +16,19 @@ const modelPartitions = 4
 
 // A ledger is what all players of a history know together.
 type ledger struct {
-	c  func() *Coordinator
-	mu struct {
+	c       func() *Coordinator
+	commits func(partition int, by *past) // is told of every commit that is accepted, if it is set
+	mu      struct {
 		sync.Mutex
-		names   map[string]string     // of players, by member id
-		leaders map[int32]string      // of generations
-		sent    map[int32]int         // assignments that leaders have sent for a generation
-		chosen  map[int32]int         // the one that the first member got
-		given   map[string][]int      // partitions, by the bytes that say them
-		calls   []*atomic.Int32       // how often each Join and Sync was answered
-		wrong   error                 // the first thing that should not be
-		past    []past                // identities of members, or what were some
-		commits func(p int, by *past) // is told of every commit that was accepted, while it is
+		names   map[string]string // of players, by member id
+		leaders map[int32]string  // of generations
+		sent    map[int32]int     // assignments that leaders have sent for a generation
+		chosen  map[int32]int     // the one that the first member got
+		given   map[string][]int  // partitions, by the bytes that say them
+		calls   []*atomic.Int32   // how often each Join and Sync was answered
+		wrong   error             // the first thing that should not be
+		took    map[string]int32  // by player: the last generation whose assignment was given to it
+		past    []past            // identities of members, or what were some
 	}
 }
 
@@ -36,14 +37,13 @@ type past struct {
 	Identity
 	player string
 	native bool
-	got    bool // the assignment of its generation
 	owns   []int
 }
 
 func newLedger(c func() *Coordinator) *ledger {
 	l := &ledger{c: c}
-	l.mu.names, l.mu.leaders, l.mu.sent, l.mu.chosen, l.mu.given =
-		map[string]string{}, map[int32]string{}, map[int32]int{}, map[int32]int{}, map[string][]int{}
+	l.mu.names, l.mu.leaders, l.mu.sent, l.mu.chosen = map[string]string{}, map[int32]string{}, map[int32]int{}, map[int32]int{}
+	l.mu.given, l.mu.took = map[string][]int{}, map[string]int32{}
 	return l
 }
 
@@ -282,6 +282,11 @@ func (p *player) sync() {
 	attempt, n := p.begin(playerSyncing)
 	p.l.c().Sync(r, func(s Synced) {
 		n.Add(1)
+		if s.Err == nil {
+			p.l.mu.Lock()
+			p.l.mu.took[p.name] = r.Generation
+			p.l.mu.Unlock()
+		}
 		p.got.Lock()
 		defer p.got.Unlock()
 		if p.got.attempt <= attempt {
@@ -314,7 +319,7 @@ func (p *player) onSynced() {
 	p.l.mu.chosen[p.number] = n
 	owns := p.l.mu.given[string(s.Assignment)]
 	p.l.mu.Unlock()
-	p.had = past{Identity: p.identity(), player: p.name, native: p.native, got: true, owns: owns}
+	p.had = past{Identity: p.identity(), player: p.name, native: p.native, owns: owns}
 	p.remember(p.had)
 }
 
@@ -335,13 +340,14 @@ func (p *player) refused(err error) {
 	}
 }
 
-// commit commits something of what x owns.
-func (l *ledger) commit(x *past, r *rand.Rand) error {
-	return l.c().Fence(x.Identity, func() error {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.mu.commits != nil && len(x.owns) > 0 {
-			l.mu.commits(x.owns[r.IntN(len(x.owns))], x)
+// commit commits something of what x owns, and says in which partition; -1: it owns nothing.
+func (l *ledger) commit(x *past, r *rand.Rand) (partition int, err error) {
+	if partition = -1; len(x.owns) > 0 {
+		partition = x.owns[r.IntN(len(x.owns))]
+	}
+	return partition, l.c().Fence(x.Identity, func() error {
+		if l.commits != nil && partition >= 0 {
+			l.commits(partition, x)
 		}
 		return nil
 	})

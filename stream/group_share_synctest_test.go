@@ -247,8 +247,10 @@ func TestOwnAssignorGivesAPartitionToSeveralMembers(t *testing.T) {
 // An assignor may answer with nonsense: unknown members, topics and partitions are passed over, what nobody is given nobody has, and the group goes on.
 func TestOwnAssignorThatAnswersNonsense(t *testing.T) {
 	for name, answer := range map[string]func(id string) map[string][]stream.TopicPartition{
-		"nothing":       func(string) map[string][]stream.TopicPartition { return nil },
-		"somebody else": func(string) map[string][]stream.TopicPartition { return map[string][]stream.TopicPartition{"x": {tp("a", 0)}} },
+		"nothing": func(string) map[string][]stream.TopicPartition { return nil },
+		"somebody else": func(string) map[string][]stream.TopicPartition {
+			return map[string][]stream.TopicPartition{"x": {tp("a", 0)}}
+		},
 		"strange partitions": func(id string) map[string][]stream.TopicPartition {
 			return map[string][]stream.TopicPartition{id: {tp("b", 0), tp("a", 7), tp("a", -1)}}
 		},
@@ -256,7 +258,9 @@ func TestOwnAssignorThatAnswersNonsense(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			streamtest.Run(t, func(t *testing.T, eng *stream.Engine) {
 				create(t, eng, "a", 2)
-				own := ownAssignor{true, func(ms []stream.GroupMember, _ map[string]int32) map[string][]stream.TopicPartition { return answer(ms[0].ID) }}
+				own := ownAssignor{true, func(ms []stream.GroupMember, _ map[string]int32) map[string][]stream.TopicPartition {
+					return answer(ms[0].ID)
+				}}
 				m := newMember(t, eng, stream.ConsumerConfig{Assignors: []stream.Assignor{own, stream.RangeAssignor()}})
 				settle(t, eng, m)
 				eq(t, "assignment", len(m.Assignment()), 0)

@@ -80,8 +80,8 @@ func (b *Broker) CommitOffsets(ctx context.Context, id group.Identity, cs []Comm
 	if id.Group == "" {
 		return fmt.Errorf("%w: the name is empty", kafka.ErrInvalidGroup)
 	}
-	if len(cs) == 0 { // nothing to commit, but a fenced member hears of it
-		return b.fence(id, func() error { return nil })
+	if len(cs) == 0 {
+		return nil
 	}
 	for i := range cs {
 		if err := cs[i].check(); err != nil {
@@ -121,14 +121,6 @@ func (b *Broker) commitFenced(id group.Identity, batch *meta.Batch) error {
 		return err
 	}
 	return wait()
-}
-
-func (b *Broker) fence(id group.Identity, fn func() error) error {
-	if err := b.enterToChange(); err != nil {
-		return err
-	}
-	defer b.leave()
-	return b.groups.Fence(id, fn)
 }
 
 // WaitDurable waits until the logs are durable up to the offsets, beside each other, and returns an error or nil for each.

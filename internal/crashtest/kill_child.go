@@ -85,6 +85,7 @@ func hashRecord(key, value []byte) uint64 {
 //
 //	ready                               the engine is open
 //	record PARTITION OFFSET HASH        a record is at this offset
+//	read PARTITION FROM TO              a member of the group has been given the records from one offset up to another
 //	commit PARTITION OFFSET             a group's offset has been committed
 //	done                                nothing follows
 //	error TEXT                          something was not as promised
@@ -135,7 +136,9 @@ func (c *killChild) run(dir string, r *rand.Rand) error {
 		c.async,
 		func(ctx context.Context, r *rand.Rand) error { return c.named(ctx, r, "source-a", stream.AcksWritten) },
 		func(ctx context.Context, r *rand.Rand) error { return c.named(ctx, r, "source-b", stream.AcksSynced) },
-		c.consume,
+	}
+	for range killMembers {
+		workers = append(workers, c.consume)
 	}
 	errs := make([]error, len(workers))
 	var wg sync.WaitGroup
@@ -289,41 +292,12 @@ func (c *killChild) named(ctx context.Context, r *rand.Rand, name string, acks s
 	return nil
 }
 
-// consume reads and commits. (E3)
-func (c *killChild) consume(ctx context.Context, r *rand.Rand) error {
-	co, err := c.eng.NewConsumer(ctx, stream.ConsumerConfig{
-		Group: killGroup, Topics: []string{killTopic}, ManualCommit: true, Reset: stream.ResetEarliest, MaxWait: -1,
-	})
-	if err != nil {
-		return err
-	}
-	for range c.count / 10 {
-		rs, err := co.Poll(ctx, between(r, 1, 100))
-		if err != nil {
-			return fmt.Errorf("A1: poll: %w", err)
-		}
-		to := map[int32]int64{}
-		for _, rec := range rs {
-			if _, err := parseKillID(rec.Value); err != nil {
-				return err
-			}
-			to[rec.Partition] = rec.Offset + 1
-		}
-		if err := co.Commit(ctx); err != nil {
-			return fmt.Errorf("E3: commit: %w", err)
-		}
-		for p, offset := range to {
-			c.line("commit %d %d", p, offset)
-		}
-	}
-	return nil
-}
-
 // A killLine is a parsed line of a child.
 type killLine struct {
 	kind      string
 	partition int32
 	offset    int64
+	to        int64
 	hash      uint64
 	text      string
 }
@@ -344,6 +318,8 @@ func readKillLines(r io.Reader, f func(killLine) error) error {
 		switch l.kind {
 		case "record":
 			_, err = fmt.Sscanf(l.text, "%d %d %x", &l.partition, &l.offset, &l.hash)
+		case "read":
+			_, err = fmt.Sscanf(l.text, "%d %d %d", &l.partition, &l.offset, &l.to)
 		case "commit":
 			_, err = fmt.Sscanf(l.text, "%d %d", &l.partition, &l.offset)
 		case "ready", "done", "error":

@@ -27,15 +27,16 @@ type KillLoop struct {
 type KillStats struct {
 	Kills, Checks, Early int // Early: killed before the engine was open
 	Acked, Records       int
-	Commits              int
+	Commits, Given       int
 }
 
 // A killPartition is what is known of a partition.
 type killPartition struct {
-	hashes []uint64         // of every record that was seen or acknowledged so far
-	acked  map[int64]uint64 // since the last check
-	commit int64            // the greatest offset that a commit has been acknowledged for
-	last   map[string]killID
+	hashes    []uint64         // of every record that was seen or acknowledged so far
+	acked     map[int64]uint64 // since the last check
+	commit    int64            // the greatest offset that a commit has been acknowledged for
+	delivered int64            // up to which members of the group have been given records
+	last      map[string]killID
 }
 
 type killState struct {
@@ -103,6 +104,11 @@ func (s *killState) round(round int) error {
 				return fmt.Errorf("A5: offset %d of partition %d was given twice", l.offset, l.partition)
 			}
 			p.acked[l.offset] = l.hash
+		case "read":
+			s.stats.Given += int(l.to - l.offset)
+			if err := s.parts[l.partition].given(l.offset, l.to); err != nil {
+				return fmt.Errorf("partition %d, records %d to %d: %w", l.partition, l.offset, l.to, err)
+			}
 		case "commit":
 			s.stats.Commits++
 			p := &s.parts[l.partition]
