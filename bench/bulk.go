@@ -11,7 +11,7 @@ import (
 func produceBulk(_ context.Context, e *env, w *workload) (*job, error) {
 	b := &bulkWork{asyncWork: asyncWork{e: e, w: w, gen: newGenerator(w.valueSize)}}
 	return &job{
-		sides: []side{{"Runnel", b.runnel}, {"write of the same bytes in order, 1 MiB at a time, and one " + syncName, b.limit}},
+		sides: []side{{runnelLabel, b.runnel}, {"write of the same bytes in order, 1 MiB at a time, and one " + syncName, b.limit}},
 		close: b.drop,
 	}, nil
 }

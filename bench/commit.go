@@ -24,7 +24,7 @@ func commitOne(_ context.Context, e *env, w *workload) (*job, error) {
 func newCommitJob(e *env, w *workload, groups int) (*job, error) {
 	c := &commitWork{e: e, w: w, gen: newGenerator(100), groups: groups}
 	return &job{
-		sides: []side{{"Runnel", c.runnel}, {"pebble: Set with Sync of keys and values of the same sizes, Get", c.pebble}},
+		sides: []side{{runnelLabel, c.runnel}, {"pebble: Set with Sync of keys and values of the same sizes, Get", c.pebble}},
 		close: noClose,
 	}, nil
 }
@@ -75,11 +75,8 @@ func (c *commitWork) runnel(ctx context.Context) (_ sample, err error) {
 	}
 	for lane := range c.w.lanes {
 		at, err := c.committed(ctx, s.client, lane)
-		if err != nil {
+		if err = errors.Join(err, c.last(lane, at)); err != nil {
 			return sample{}, err
-		}
-		if at != int64(n) {
-			return sample{}, fmt.Errorf("partition %d of %s: offset %d is committed after opening again where %d was", lane, c.groupOf(lane), at, n)
 		}
 	}
 	taken.read = c.w.records(c.e)
@@ -129,6 +126,14 @@ func (c *commitWork) run(calls []call) (sample, error) {
 		}
 	}
 	return taken, nil
+}
+
+// last compares what is there after everything has been opened again with the last commit of a lane.
+func (c *commitWork) last(lane int, at int64) error {
+	if n := c.w.perLane(c.e); at != int64(n) {
+		return fmt.Errorf("partition %d of %s: offset %d is committed after opening again where %d was", lane, c.groupOf(lane), at, n)
+	}
+	return nil
 }
 
 // committed asks somebody who is not of the group.

@@ -73,7 +73,7 @@ func (c *consumeWork) job(runnel func(ctx context.Context) (sample, error)) *job
 	}
 	return &job{
 		sides: []side{
-			{"Runnel", runnel},
+			{runnelLabel, runnel},
 			{label, func(context.Context) (sample, error) { return c.limit(false) }},
 			{label + ", checksums compared", func(context.Context) (sample, error) { return c.limit(true) }},
 		},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/runnelmq/runnel/stream"
@@ -16,9 +17,9 @@ func endToEnd(_ context.Context, e *env, w *workload) (*job, error) {
 	t := &endToEndWork{e: e, w: w, gen: newGenerator(w.valueSize)}
 	return &job{
 		sides: []side{
-			{"Runnel", t.runnel},
-			{"a Go channel of keys and references to values", t.channel},
-			{"batches of one record in a mapped log, and a channel that wakes its reader", t.mapped},
+			{runnelLabel, t.runnel},
+			{"a Go channel of keys and references to values, whose sender yields to the reader", t.channel},
+			{"batches of one record in a mapped log, a channel that wakes the reader, and a sender that yields", t.mapped},
 		},
 		close: noClose,
 	}, nil
@@ -101,6 +102,7 @@ func (w *endToEndWork) channel(ctx context.Context) (sample, error) {
 			m := message{value: value, offset: next}
 			copy(m.key[:], key)
 			ch <- m
+			runtime.Gosched()
 			next++
 			return m.offset, nil
 		},
@@ -140,6 +142,7 @@ func (w *endToEndWork) mapped(ctx context.Context) (_ sample, err error) {
 			case wake <- struct{}{}:
 			default:
 			}
+			runtime.Gosched()
 			return offset, err
 		},
 		close:   func() { close(wake) },

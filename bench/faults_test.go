@@ -3,17 +3,23 @@ package main
 import (
 	"context"
 	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/runnelmq/runnel/stream"
 )
 
-// A fault is something wrong with an engine: in what its consumers deliver or in what its producers do with a record.
+// A fault is something wrong with an engine: in what its consumers deliver or commit, in what its producers do with a record, or in what it says of groups.
 type fault struct {
 	name    string
 	deliver func(rs []stream.Record) []stream.Record // changes what a poll has got
 	produce func(p *faultyProducer, r *stream.Record) (receipt stream.Receipt, err error)
+	commit  func(c stream.Consumer, o stream.Offsets) error
+	listen  func(l stream.RebalanceListener) stream.RebalanceListener
+	has     func(tps []stream.TopicPartition) []stream.TopicPartition // changes what a consumer says that it has
+	groups  func(infos []stream.GroupInfo)                            // changes what the engine says of groups
 }
 
 // victim is the offset of the record that something happens to.
@@ -32,9 +38,12 @@ func deliveries() []fault {
 			return rs
 		}}
 	}
+	var mu sync.Mutex // the consumers of a group share a fault
 	var last []stream.Record
 	return []fault{
 		{name: "a record more", deliver: func(rs []stream.Record) []stream.Record {
+			mu.Lock()
+			defer mu.Unlock()
 			if len(rs) == 0 && len(last) > 0 {
 				last[0].Offset++
 				return last
@@ -136,18 +145,22 @@ func sends() []fault {
 type faultyClient struct {
 	stream.Client
 	fault  fault
-	first  bool // only its first consumer has it
-	opened int
+	first  int // so many consumers have it, and those after them do not; 0: all have it
+	opened atomic.Int64
 }
 
 func (c *faultyClient) NewConsumer(ctx context.Context, cc stream.ConsumerConfig) (stream.Consumer, error) {
+	if c.fault.listen != nil && cc.Listener != nil {
+		cc.Listener = c.fault.listen(cc.Listener)
+	}
 	inner, err := c.Client.NewConsumer(ctx, cc)
-	c.opened++
-	if err != nil || c.fault.deliver == nil || c.first && c.opened > 1 {
+	if n := c.opened.Add(1); err != nil || c.first > 0 && n > int64(c.first) {
 		return inner, err
 	}
-	return &faultyConsumer{Consumer: inner, deliver: c.fault.deliver}, nil
+	return &faultyConsumer{Consumer: inner, fault: c.fault}, nil
 }
+
+func (c *faultyClient) Admin() stream.Admin { return &faultyAdmin{c.Client.Admin(), c.fault} }
 
 func (c *faultyClient) NewProducer(ctx context.Context, pc stream.ProducerConfig) (stream.Producer, error) {
 	inner, err := c.Client.NewProducer(ctx, pc)
@@ -161,22 +174,52 @@ func (c *faultyClient) NewProducer(ctx context.Context, pc stream.ProducerConfig
 
 type faultyConsumer struct {
 	stream.Consumer
-	deliver func([]stream.Record) []stream.Record
-	queue   []stream.Record
+	fault fault
+	queue []stream.Record
 }
 
 func (c *faultyConsumer) PollInto(ctx context.Context, dst []stream.Record) (int, error) {
+	if c.fault.deliver == nil {
+		return c.Consumer.PollInto(ctx, dst)
+	}
 	if len(c.queue) == 0 {
 		rs := make([]stream.Record, 256)
 		n, err := c.Consumer.PollInto(ctx, rs)
 		if err != nil {
 			return 0, err
 		}
-		c.queue = c.deliver(rs[:n])
+		c.queue = c.fault.deliver(rs[:n])
 	}
 	n := copy(dst, c.queue)
 	c.queue = c.queue[n:]
 	return n, nil
+}
+
+func (c *faultyConsumer) CommitOffsets(ctx context.Context, o stream.Offsets) error {
+	if c.fault.commit == nil {
+		return c.Consumer.CommitOffsets(ctx, o)
+	}
+	return c.fault.commit(c.Consumer, o)
+}
+
+func (c *faultyConsumer) Assignment() []stream.TopicPartition {
+	if c.fault.has == nil {
+		return c.Consumer.Assignment()
+	}
+	return c.fault.has(c.Consumer.Assignment())
+}
+
+type faultyAdmin struct {
+	stream.Admin
+	fault fault
+}
+
+func (a *faultyAdmin) Groups(ctx context.Context, names ...string) ([]stream.GroupInfo, error) {
+	infos, err := a.Admin.Groups(ctx, names...)
+	if a.fault.groups != nil {
+		a.fault.groups(infos)
+	}
+	return infos, err
 }
 
 // faultyProducer sends every record by itself.
@@ -244,18 +287,36 @@ func TestFaultIsNoticed(t *testing.T) {
 	}
 }
 
-// A record that is lost, doubled or exchanged anywhere between its sender and a consumer is noticed by every workload: exit status 1, and no result.
-func TestFaultIsNoResult(t *testing.T) {
-	var always []fault
+// faultsOf are faults that a workload has to notice: wherever it reads records, whatever it is told of those it sends, and what it is there for.
+func faultsOf(w *workload) (all []fault) {
+	kind, _, _ := strings.Cut(w.name, "/")
+	if kind == "REBALANCE" {
+		return ownerships()
+	}
+	all = sends()
+	if kind == "COMMIT" {
+		return append(all, commits()...)
+	}
 	for _, f := range deliveries() {
 		switch f.name {
-		case "a lost record", "a doubled record", "two records exchanged, offsets not":
-			always = append(always, f)
+		case "a lost record", "a doubled record", "another value":
+			all = append(all, f)
+		case "two records exchanged, offsets not":
+			if kind != "P9" { // where most polls have one record only
+				all = append(all, f)
+			}
 		}
 	}
-	always = append(always, sends()...)
+	if strings.Contains(w.name, "/g") {
+		all = append(all, positions()...)
+	}
+	return all
+}
+
+// What is lost, doubled, exchanged or wrong anywhere between those who send, read, commit or share and the log is noticed by every workload: exit status 1, and no result.
+func TestFaultIsNoResult(t *testing.T) {
 	for _, w := range workloads {
-		for _, f := range always {
+		for _, f := range faultsOf(w) {
 			t.Run(w.name+"/"+f.name, func(t *testing.T) {
 				t.Parallel()
 				dir := t.TempDir()
@@ -275,21 +336,25 @@ func TestFaultIsNoResult(t *testing.T) {
 
 // What a timed pass over records has delivered is compared too, and not only what the pass behind it has.
 func TestFaultInTimedPassIsNoResult(t *testing.T) {
-	for _, f := range deliveries() {
-		switch f.name {
-		case "another value", "another key", "a header", "another topic":
-			continue // only the pass behind it looks at all bytes
+	for name, readers := range map[string]int{"P8": 1, "P8/g1": 1, "P8/g4": 4} {
+		for _, f := range deliveries() {
+			switch {
+			case f.name == "another value" || f.name == "another key" || f.name == "a header" || f.name == "another topic":
+				continue // only the pass behind it looks at all bytes
+			case f.name == "an end too early" && name != "P8":
+				continue // a group is given up when it has waited for too long: TestGroupThatStopsIsGivenUp
+			}
+			t.Run(name+"/"+f.name, func(t *testing.T) {
+				t.Parallel()
+				open := func(dir string) (stream.Client, error) {
+					eng, err := openEngine(dir)
+					return &faultyClient{Client: eng, fault: f, first: readers}, err
+				}
+				status, out, _ := bench(t, t.TempDir(), open, "-run", "^"+name+"$", "-n", tiny, "-rounds", "1", "-json")
+				if status != exitFailed || out != "" {
+					t.Errorf("status %d, output %q", status, out)
+				}
+			})
 		}
-		t.Run(f.name, func(t *testing.T) {
-			t.Parallel()
-			open := func(dir string) (stream.Client, error) {
-				eng, err := openEngine(dir)
-				return &faultyClient{Client: eng, fault: f, first: true}, err
-			}
-			status, out, _ := bench(t, t.TempDir(), open, "-run", "^P8$", "-n", tiny, "-rounds", "1", "-json")
-			if status != exitFailed || out != "" {
-				t.Errorf("status %d, output %q", status, out)
-			}
-		})
 	}
 }

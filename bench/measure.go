@@ -18,6 +18,9 @@ type sample struct {
 	how      string        // what a limit has been given to work with
 }
 
+// runnelLabel is the label of the first side.
+const runnelLabel = "Runnel"
+
 // A side is one of those that are compared in a workload. Its run does the work once, from a clean start, and returns an error unless everything it
 // wrote was read back.
 type side struct {

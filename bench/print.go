@@ -49,9 +49,12 @@ func printTable(w io.Writer, results []*result) error {
 
 // printLimits says what the limits of a workload are and what they have done, behind its name in so many columns.
 func printLimits(b *strings.Builder, r *result, width int) {
+	if r.Label != runnelLabel {
+		fmt.Fprintf(b, "%-*s  %s\n", width, r.Name, r.Label)
+	}
 	for i, l := range r.Limits {
 		name := r.Name
-		if i > 0 {
+		if i > 0 || r.Label != runnelLabel {
 			name = ""
 		}
 		fmt.Fprintf(b, "%-*s  limit: %s (%s", width, name, l.Label, rate(l.Rate))

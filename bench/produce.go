@@ -15,7 +15,7 @@ import (
 func produceAsync(_ context.Context, e *env, w *workload) (*job, error) {
 	p := &asyncWork{e: e, w: w, gen: newGenerator(w.valueSize)}
 	return &job{
-		sides: []side{{"Runnel", p.runnel}, {"encode + CRC32C of 16 KiB batches, behind a call, a lock and a callback a record", p.limit}},
+		sides: []side{{runnelLabel, p.runnel}, {"encode + CRC32C of 16 KiB batches, behind a call, a lock and a callback a record", p.limit}},
 		close: noClose,
 	}, nil
 }

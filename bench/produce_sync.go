@@ -21,7 +21,7 @@ type syncWork struct {
 func produceSync(_ context.Context, e *env, w *workload) (*job, error) {
 	p := &syncWork{e: e, w: w, gen: newGenerator(w.valueSize)}
 	return &job{
-		sides: []side{{"Runnel", p.runnel}, {"encode + clock + CRC32C + store + publish of a batch of one record", p.limitWritten}},
+		sides: []side{{runnelLabel, p.runnel}, {"encode + clock + CRC32C + store + publish of a batch of one record", p.limitWritten}},
 		close: noClose,
 	}, nil
 }
@@ -29,7 +29,7 @@ func produceSync(_ context.Context, e *env, w *workload) (*job, error) {
 // produceSynced is P5.
 func produceSynced(_ context.Context, e *env, w *workload) (*job, error) {
 	p := &syncWork{e: e, w: w, gen: newGenerator(w.valueSize)}
-	return &job{sides: []side{{"Runnel", p.runnel}, {"group commit: one write of what waits + " + syncName, p.limitSynced}}, close: noClose}, nil
+	return &job{sides: []side{{runnelLabel, p.runnel}, {"group commit: one write of what waits + " + syncName, p.limitSynced}}, close: noClose}, nil
 }
 
 // run has the callers send the records of the clock and those besides. Where single calls are measured apart, they are the ones besides.

@@ -36,7 +36,7 @@ func newRebalanceJob(ctx context.Context, e *env, w *workload, leaving bool) (_ 
 		return nil, errors.Join(err, r.close())
 	}
 	return &job{
-		sides: []side{{"Runnel", r.runnel}, {"an append of 4 KiB + " + syncName + ", as each generation has one", r.limit}},
+		sides: []side{{runnelLabel, r.runnel}, {"an append of 4 KiB + " + syncName + ", as each generation has one", r.limit}},
 		close: r.close,
 	}, nil
 }

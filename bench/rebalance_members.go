@@ -66,7 +66,7 @@ func (m *member) close(ctx context.Context) error {
 // stable waits until all members are in one generation, and compares who has what there.
 func (r *rebalanceWork) stable(ctx context.Context) error {
 	for {
-		infos, err := r.session.client.Admin().Groups(ctx, rebalanceGroup)
+		infos, err := r.session.client.Admin().Groups(context.WithoutCancel(ctx), rebalanceGroup)
 		if err != nil {
 			return err
 		}

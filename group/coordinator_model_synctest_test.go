@@ -189,7 +189,7 @@ func (h *history) again() error {
 		}
 	}
 	for _, m := range d.Members { // what a static native one comes back to counts as taken
-		h.l.mu.took[h.l.mu.names[m.ID]] = d.Generation
+		h.l.mu.took[m.ClientID] = d.Generation
 	}
 	h.l.mu.past = slices.DeleteFunc(h.l.mu.past, func(x past) bool { return x.native })
 	return nil
@@ -200,7 +200,7 @@ func (h *history) commit(x *past) error {
 	if err := h.look(); err != nil {
 		return err
 	}
-	want, why := h.verdict(x)
+	why, want := h.verdict(x)
 	_, err := h.l.commit(x, h.r)
 	h.note("%s commits for %d: %v", x.player, x.Generation, err)
 	if want == nil && err != nil || want != nil && !errors.Is(err, want) {
@@ -218,7 +218,7 @@ func (h *history) commit(x *past) error {
 }
 
 // verdict is what a commit is to be answered with.
-func (h *history) verdict(x *past) (err error, why string) {
+func (h *history) verdict(x *past) (why string, err error) {
 	d := h.describe()
 	there, instance := false, false
 	for _, m := range d.Members {
@@ -227,17 +227,17 @@ func (h *history) verdict(x *past) (err error, why string) {
 	}
 	switch {
 	case !there && instance:
-		return kafka.ErrFencedInstance, "somebody else has its instance id"
+		return "somebody else has its instance id", kafka.ErrFencedInstance
 	case !there:
-		return kafka.ErrUnknownMember, "it is not in the group"
+		return "it is not in the group", kafka.ErrUnknownMember
 	case x.native && x.Generation == h.l.mu.took[x.player] && x.Generation == h.settled && d.State != Stable:
-		return nil, "no later generation has its assignment"
+		return "no later generation has its assignment", nil
 	case x.Generation != d.Generation:
-		return kafka.ErrIllegalGeneration, fmt.Sprintf("the group is in %d", d.Generation)
+		return fmt.Sprintf("the group is in %d", d.Generation), kafka.ErrIllegalGeneration
 	case d.State == CompletingRebalance:
-		return kafka.ErrRebalance, "the generation has no assignment yet"
+		return "the generation has no assignment yet", kafka.ErrRebalance
 	}
-	return nil, "it is of the generation"
+	return "it is of the generation", nil
 }
 
 // committed is told of every commit that is accepted: a partition has one owner in each generation, and none of an earlier one later.
@@ -255,22 +255,25 @@ func (h *history) committed(partition int, x *past) {
 func (h *history) behave() error {
 	end := time.Now().Add(3 * time.Minute)
 	for {
-		in := 0
 		for _, p := range h.players {
 			p.step()
 			synctest.Wait()
-			if p.phase == playerIn {
-				in++
-			}
 		}
 		if err := h.look(); err != nil {
 			return err
 		}
-		if in == len(h.players) && h.state == Stable && len(h.describe().Members) == in {
+		d := h.describe()
+		in := 0
+		for _, p := range h.players {
+			if p.phase == playerIn && p.number == d.Generation && slices.ContainsFunc(d.Members, func(m MemberDescription) bool { return m.ID == p.req.MemberID }) {
+				in++
+			}
+		}
+		if in == len(h.players) && d.State == Stable && len(d.Members) == in {
 			break
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("E6: %v of %d members, %d are in", h.state, len(h.describe().Members), in)
+			return fmt.Errorf("E6: %v of %d members, %d are in", d.State, len(d.Members), in)
 		}
 		time.Sleep(500 * time.Millisecond)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,15 +21,14 @@ type ledger struct {
 	commits func(partition int, by *past) // is told of every commit that is accepted, if it is set
 	mu      struct {
 		sync.Mutex
-		names   map[string]string // of players, by member id
-		leaders map[int32]string  // of generations
-		sent    map[int32]int     // assignments that leaders have sent for a generation
-		chosen  map[int32]int     // the one that the first member got
-		given   map[string][]int  // partitions, by the bytes that say them
-		calls   []*atomic.Int32   // how often each Join and Sync was answered
-		wrong   error             // the first thing that should not be
-		took    map[string]int32  // by player: the last generation whose assignment was given to it
-		past    []past            // identities of members, or what were some
+		leaders map[int32]string // of generations
+		sent    map[int32]int    // assignments that leaders have sent for a generation
+		chosen  map[int32]int    // the one that the first member got
+		given   map[string][]int // partitions, by the bytes that say them
+		calls   []*atomic.Int32  // how often each Join and Sync was answered
+		wrong   error            // the first thing that should not be
+		took    map[string]int32 // by player: the last generation whose assignment was given to it
+		past    []past           // identities of members, or what were some
 	}
 }
 
@@ -42,7 +42,7 @@ type past struct {
 
 func newLedger(c func() *Coordinator) *ledger {
 	l := &ledger{c: c}
-	l.mu.names, l.mu.leaders, l.mu.sent, l.mu.chosen = map[string]string{}, map[int32]string{}, map[int32]int{}, map[int32]int{}
+	l.mu.leaders, l.mu.sent, l.mu.chosen = map[int32]string{}, map[int32]int{}, map[int32]int{}
 	l.mu.given, l.mu.took = map[string][]int{}, map[string]int32{}
 	return l
 }
@@ -101,8 +101,8 @@ type player struct {
 	phase  playerPhase
 	number int32 // the generation that it has joined
 	leads  bool
-	skip   bool
-	had    past // what it works on: of the last generation whose assignment it has got
+	shares map[string][]byte // as the leader has made them
+	had    past              // what it works on: of the last generation whose assignment it has got
 	told   atomic.Bool
 	// attempt tells the answers to the last call from those to earlier ones.
 	attempt int
@@ -116,7 +116,7 @@ type player struct {
 
 func newPlayer(l *ledger, r *rand.Rand, i int) *player {
 	p := &player{l: l, r: r, name: fmt.Sprintf("p%d", i), native: r.IntN(2) == 0, number: -1}
-	p.req = JoinRequest{Group: groupName, ClientID: p.name, ProtocolType: ConsumerProtocol, Protocols: protocols("range"),
+	p.req = JoinRequest{Group: groupName, ClientID: p.name, ProtocolType: ConsumerProtocol,
 		SessionTimeout: time.Duration(6+r.IntN(10)) * time.Second, RebalanceTimeout: time.Duration(5+r.IntN(15)) * time.Second}
 	if r.IntN(3) == 0 {
 		p.req.InstanceID = "i" + p.name
@@ -124,8 +124,14 @@ func newPlayer(l *ledger, r *rand.Rand, i int) *player {
 	if !p.native {
 		p.req.RequireMemberID = r.IntN(2) == 0
 	}
+	p.subscribe()
 	p.out(true)
 	return p
+}
+
+// subscribe makes the player say its name and something else.
+func (p *player) subscribe() {
+	p.req.Protocols = []Protocol{{"range", fmt.Appendf(nil, "%s %d", p.name, p.r.IntN(3))}}
 }
 
 // out makes the player begin anew, forgetting its member id or not.
@@ -189,16 +195,8 @@ func (p *player) join() {
 		}
 	})
 	if id != "" {
-		p.known(id)
+		p.req.MemberID = id
 	}
-}
-
-// known makes an id known as the player's.
-func (p *player) known(id string) {
-	p.req.MemberID = id
-	p.l.mu.Lock()
-	defer p.l.mu.Unlock()
-	p.l.mu.names[id] = p.name
 }
 
 // answer takes the answer to the last call, if it is there.
@@ -219,14 +217,13 @@ func (p *player) onJoined() {
 	}
 	if j.Err != nil {
 		if errors.Is(j.Err, kafka.ErrMemberIDRequired) {
-			p.known(j.MemberID)
+			p.req.MemberID = j.MemberID
 		}
 		p.refused(j.Err)
 		return
 	}
-	p.known(j.MemberID)
-	p.number, p.phase = j.Generation, playerJoined
-	p.leads, p.skip = j.Leader == j.MemberID, j.SkipAssignment
+	p.req.MemberID, p.number, p.phase = j.MemberID, j.Generation, playerJoined
+	p.leads = j.Leader == j.MemberID
 	p.remember(past{Identity: p.identity(), player: p.name, native: p.native})
 	p.l.mu.Lock()
 	defer p.l.mu.Unlock()
@@ -240,45 +237,37 @@ func (p *player) onJoined() {
 		p.l.violated("generation %d has leaders %s and %s", p.number, was, p.name)
 	}
 	p.l.mu.leaders[p.number] = p.name
-	if p.skip {
-		return
+	if p.shares = nil; !j.SkipAssignment {
+		p.shares = p.l.divide(j, p.r)
 	}
-	p.l.mu.sent[p.number]++
-	p.l.divide(j, p.r)
 }
 
-// divide makes the bytes of an assignment known; l.mu is held.
-func (l *ledger) divide(j *Joined, r *rand.Rand) {
+// divide makes an assignment; l.mu is held.
+func (l *ledger) divide(j *Joined, r *rand.Rand) map[string][]byte {
+	l.mu.sent[j.Generation]++
 	owners := make([]int, modelPartitions)
 	for i := range owners {
 		owners[i] = r.IntN(len(j.Members))
 	}
+	shares := map[string][]byte{}
 	for i, m := range j.Members {
-		var ps []int
-		for q, o := range owners {
+		name, _, _ := strings.Cut(string(m.Metadata), " ")
+		says := fmt.Sprintf("%d/%d/%s", j.Generation, l.mu.sent[j.Generation], name)
+		shares[m.ID] = []byte(says)
+		for partition, o := range owners {
 			if o == i {
-				ps = append(ps, q)
+				l.mu.given[says] = append(l.mu.given[says], partition)
 			}
 		}
-		l.mu.given[l.say(j.Generation, m.ID)] = ps
 	}
-}
-
-// say is what the last assignment of a generation says to a member; l.mu is held.
-func (l *ledger) say(generation int32, id string) string {
-	return fmt.Sprintf("%d/%d/%s", generation, l.mu.sent[generation], l.mu.names[id])
+	return shares
 }
 
 func (p *player) sync() {
 	r := SyncRequest{Identity: p.identity()}
-	p.l.mu.Lock()
-	if p.leads && !p.skip {
-		r.Assignments = map[string][]byte{}
-		for id := range p.l.mu.names {
-			r.Assignments[id] = []byte(p.l.say(p.number, id))
-		}
+	if p.leads {
+		r.Assignments = p.shares
 	}
-	p.l.mu.Unlock()
 	attempt, n := p.begin(playerSyncing)
 	p.l.c().Sync(r, func(s Synced) {
 		n.Add(1)
@@ -383,7 +372,7 @@ func (p *player) stray() {
 			p.out(true)
 		}
 	case 3: // it subscribes to something else
-		p.req.Protocols = []Protocol{{"range", []byte(fmt.Sprint(p.r.IntN(3)))}}
+		p.subscribe()
 		if p.phase == playerIn {
 			p.join()
 		}

@@ -85,8 +85,9 @@ func (c *Coordinator) Delete(name string, fn func() error) error {
 	if len(g.members) > 0 || len(g.pending) > 0 {
 		return fmt.Errorf("%w: %s", kafka.ErrGroupNotEmpty, name)
 	}
-	err = fn()
-	g.state = Empty
-	c.forget(g)
+	if err = fn(); err == nil {
+		g.unwritten = false
+	}
+	g.release()
 	return err
 }

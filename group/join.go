@@ -27,6 +27,8 @@ type JoinRequest struct {
 	Protocols        []Protocol // in the order of preference
 	// RequireMemberID: a new member that is not static gets kafka.ErrMemberIDRequired and the id to join with (version 4 and above).
 	RequireMemberID bool
+	// Synced, if it is set, is the member's Sync as well, unless it becomes the leader: it is called once with the assignment, or with an error, after done and if that had none.
+	Synced func(Synced)
 	// Notify makes the member a native one: it is called when the member has to join again, and when it is out of the group. It must not block, nor call back; Heartbeat says what
 	// is the matter.
 	Notify func()
@@ -73,11 +75,19 @@ func (c *Coordinator) Join(r JoinRequest, done func(Joined)) (memberID string) {
 	return memberID
 }
 
-// release lets an empty group go that nobody is about to join.
+// release lets an empty group go that nobody is about to join, once it is written.
 func (g *group) release() {
-	if g.state == Empty && len(g.members) == 0 && len(g.pending) == 0 {
-		g.c.forget(g)
+	if g.state != Empty || len(g.members) > 0 || len(g.pending) > 0 {
+		return
 	}
+	if g.unwritten {
+		// If this is lost, the members are found to be gone once more, with the same generation.
+		if err := g.save(false); err != nil {
+			g.c.o.Logger.Warn("group", "group", g.name, "error", err) // it stays in memory, so that no generation comes twice
+			return
+		}
+	}
+	g.c.forget(g)
 }
 
 func (g *group) join(r *JoinRequest, done func(Joined)) (memberID string, err error) {
@@ -94,8 +104,7 @@ func (g *group) join(r *JoinRequest, done func(Joined)) (memberID string, err er
 	}
 	switch {
 	case m != nil && m == static && r.MemberID == "":
-		g.comeBack(m, r, done)
-		return m.id, nil
+		return g.comeBack(m, r, done), nil
 	case m != nil && (m.instance == r.InstanceID || r.InstanceID == ""):
 		g.rejoin(m, r, done)
 		return m.id, nil
@@ -172,7 +181,7 @@ func (g *group) newMember(id, instance string) *member {
 func (g *group) add(r *JoinRequest, done func(Joined)) {
 	m := g.newMember(r.MemberID, r.InstanceID)
 	m.fresh = true
-	if len(g.members) == 0 && g.state == Empty {
+	if len(g.members) == 0 {
 		g.kind, g.empty = r.ProtocolType, 0
 		g.since = g.c.o.Since()
 	}
@@ -195,6 +204,7 @@ func (m *member) take(r *JoinRequest) {
 	m.client, m.host = r.ClientID, r.Host
 	m.rebalanceTimeout, m.sessionTimeout = r.RebalanceTimeout, r.SessionTimeout
 	m.protocols = r.Protocols
+	m.sync = r.Synced
 	m.notify, m.native = r.Notify, r.Notify != nil
 }
 
@@ -206,9 +216,9 @@ func (g *group) rejoin(m *member, r *JoinRequest, done func(Joined)) {
 	g.answerJoin(m, Joined{Err: kafka.ErrRebalance, MemberID: m.id, Generation: -1}) // an earlier one, which nobody waits for any more
 	m.take(r)
 	if settled {
+		g.answerSync(m, Synced{Err: kafka.ErrRebalance})
 		m.joining = done
-		g.answerJoin(m, g.joined(m))
-		g.alive(m)
+		g.begin(m, g.joined(m))
 		return
 	}
 	if !m.fresh {
@@ -227,7 +237,7 @@ func sameProtocols(a, b []Protocol) bool {
 }
 
 // comeBack is a Join of a static member's next life: the one before is fenced. In a stable group it keeps its assignment, and nobody else notices, unless it subscribes to something else.
-func (g *group) comeBack(m *member, r *JoinRequest, done func(Joined)) {
+func (g *group) comeBack(m *member, r *JoinRequest, done func(Joined)) (memberID string) {
 	old, subscribed := m.id, m.subscribed(g.proto)
 	g.answerJoin(m, Joined{Err: fencedInstance(m.instance), MemberID: old, Generation: -1})
 	g.answerSync(m, Synced{Err: fencedInstance(m.instance)})
@@ -248,15 +258,30 @@ func (g *group) comeBack(m *member, r *JoinRequest, done func(Joined)) {
 		} else {
 			g.prepare()
 		}
-		return
+		return m.id
 	}
 	if err := g.save(true); err != nil { // else a zombie of the old id could come back after the next start
-		g.answerJoin(m, Joined{Err: err, MemberID: m.id, Generation: -1})
-		return
+		g.answerJoin(m, Joined{Err: err, Generation: -1})
+		m.notify = nil
+		g.alive(m)
+		return ""
 	}
 	j := g.joined(m)
 	j.SkipAssignment = leads
+	g.begin(m, j)
+	return m.id
+}
+
+// begin answers a Join with the generation, and takes the member's Sync, if it came with it.
+func (g *group) begin(m *member, j Joined) {
 	g.answerJoin(m, j)
+	if m.sync != nil && (m.id != g.leader || j.SkipAssignment) {
+		m.syncing, m.synced = m.sync, true
+		if g.state == Stable {
+			g.giveAssignment(m)
+			g.stopTimer()
+		}
+	}
 	g.alive(m)
 }
 
@@ -375,8 +400,7 @@ func (g *group) complete() {
 	g.timer.set(g.maxRebalanceTimeout())
 	for _, m := range g.members {
 		m.fresh, m.synced = false, false
-		g.answerJoin(m, g.joined(m))
-		g.alive(m)
+		g.begin(m, g.joined(m))
 	}
 }
 
@@ -385,11 +409,7 @@ func (g *group) becomeEmpty() {
 	g.state, g.proto, g.leader = Empty, "", ""
 	g.number++
 	g.empty = g.c.o.Now()
+	g.unwritten = true
 	g.timer.cancel()
-	// If this is lost, the members are found to be gone once more, with the same generation.
-	if err := g.save(false); err != nil {
-		g.c.o.Logger.Warn("group", "group", g.name, "error", err) // it stays in memory, so that no generation comes twice
-		return
-	}
 	g.release()
 }

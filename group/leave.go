@@ -35,7 +35,9 @@ func (c *Coordinator) Leave(group, memberID, instanceID string) error {
 	if m == nil || instanceID != "" && m.instance != instanceID {
 		return fmt.Errorf("%w: %s", kafka.ErrUnknownMember, memberID)
 	}
-	m.notify = nil // it knows
+	if memberID != "" {
+		m.notify = nil // it knows
+	}
 	g.removeAndGoOn(m, kafka.ErrUnknownMember)
 	return nil
 }

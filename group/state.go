@@ -34,17 +34,18 @@ type group struct {
 	c    *Coordinator
 	name string
 
-	mu      sync.Mutex
-	after   []func() // to be called when mu has been let go of
-	gone    bool     // out of the coordinator's map
-	state   State
-	kind    string // protocol type; "" until somebody has joined
-	proto   string // the assignor of this generation
-	number  int32  // the generation
-	settled int32  // the last generation that has had an assignment, -1: none
-	leader  string
-	members []*member // in the order in which they came
-	pending map[string]*alarm
+	mu        sync.Mutex
+	after     []func() // to be called when mu has been let go of
+	gone      bool     // out of the coordinator's map
+	state     State
+	kind      string // protocol type; "" until somebody has joined
+	proto     string // the assignor of this generation
+	number    int32  // the generation
+	settled   int32  // the last generation that has had an assignment, -1: none
+	leader    string
+	members   []*member // in the order in which they came
+	pending   map[string]*alarm
+	unwritten bool // that it is empty
 	// timer bounds the phase of a rebalance that the group is in.
 	timer alarm
 	// gathering: the first rebalance is waiting for more members than there are; so much more time it may take.
@@ -69,6 +70,7 @@ type member struct {
 	synced                     bool         // it has asked for the assignment of this generation
 	joining                    func(Joined) // its Join that waits
 	syncing                    func(Synced) // its Sync that waits
+	sync                       func(Synced) // its Sync that came with the last Join
 	session                    alarm        // off for native members that are there
 }
 
@@ -299,5 +301,9 @@ func (g *group) save(sync bool) error {
 	if err := b.SetGroup(g.name, r); err != nil {
 		return err
 	}
-	return b.Commit(sync)
+	err := b.Commit(sync)
+	if err == nil {
+		g.unwritten = false
+	}
+	return err
 }

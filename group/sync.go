@@ -49,8 +49,8 @@ func (c *Coordinator) Sync(r SyncRequest, done func(Synced)) {
 	case PreparingRebalance:
 		answer(Synced{Err: kafka.ErrRebalance})
 	case Stable:
-		answer(g.syncedOf(m))
-		m.synced, m.last = true, g.number
+		m.syncing, m.synced = done, true
+		g.giveAssignment(m)
 		g.stopTimer()
 		g.alive(m)
 	case CompletingRebalance:
@@ -72,10 +72,6 @@ func (g *group) sameProtocol(r *SyncRequest) error {
 	return nil
 }
 
-func (g *group) syncedOf(m *member) Synced {
-	return Synced{ProtocolType: g.kind, Protocol: g.proto, Assignment: m.assignment}
-}
-
 // settle makes the assignment that of the generation, durably, and gives it to those who wait.
 func (g *group) settle(assignments map[string][]byte) {
 	for _, m := range g.members {
@@ -95,12 +91,17 @@ func (g *group) settle(assignments map[string][]byte) {
 	g.state, g.settled = Stable, g.number
 	for _, m := range g.members {
 		if m.syncing != nil {
-			m.last = g.number
-			g.answerSync(m, g.syncedOf(m))
+			g.giveAssignment(m)
 			g.alive(m)
 		}
 	}
 	g.stopTimer()
+}
+
+// giveAssignment answers a Sync with the assignment of the generation.
+func (g *group) giveAssignment(m *member) {
+	m.last = g.number
+	g.answerSync(m, Synced{ProtocolType: g.kind, Protocol: g.proto, Assignment: m.assignment})
 }
 
 // stopTimer stops the timer of a stable group if everybody has got its assignment.

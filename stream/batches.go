@@ -14,59 +14,55 @@ func (c *consumer) Batches(ctx context.Context, max int, wait time.Duration) ite
 		}
 		buf := make([]Record, min(max, maxRecords))
 		for {
-			runs, err := c.gather(ctx, buf, wait)
-			if err != nil {
-				if !yield(nil, err) || loopEnds(ctx, err) {
-					return
-				}
-				continue
+			runs, shown, err := c.gather(ctx, buf, wait)
+			if len(runs) > 0 && !c.yieldTogether(buf, shown, runs, yield) {
+				return
 			}
-			if len(runs) > 0 && !c.yieldTogether(buf, runs, yield) {
+			if err != nil && (!yield(nil, err) || loopEnds(ctx, err)) {
 				return
 			}
 		}
 	}
 }
 
-// gather fetches as many records as there is room for, and waits for more for so long after the first. What has been fetched when something goes wrong is returned, and the error met again.
-func (c *consumer) gather(ctx context.Context, dst []Record, wait time.Duration) (runs []run, err error) {
+// gather fetches as many records as there is room for, and waits for more for so long after the first. What has been fetched when something goes wrong is returned with the error.
+func (c *consumer) gather(ctx context.Context, dst []Record, wait time.Duration) (runs []run, shown []Record, err error) {
 	if err := c.turnToPoll(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer c.polled()
 	n, err := c.poll(ctx, dst)
-	if err != nil {
-		return nil, err
+	if n == 0 || err != nil {
+		return nil, nil, err
 	}
 	runs = slices.Clone(c.runs)
 	deadline := time.Now().Add(wait)
-	for n > 0 && n < len(dst) && !c.c.Borrow { // what is borrowed lasts until the next fetch
+	for n < len(dst) && !c.c.Borrow { // what is borrowed lasts until the next fetch
 		left := time.Until(deadline)
 		if left <= 0 {
 			break
 		}
 		k, err := c.await(ctx, dst[n:], left)
+		if k == 0 && passing(err) {
+			err = nil
+		}
 		if err != nil || k == 0 {
-			break
+			return runs, c.shown(dst[:n]), err
 		}
 		n += k
 		runs = append(runs, c.runs...)
 	}
-	if n == 0 {
-		return nil, nil
-	}
-	c.consumed(dst[:n])
-	return runs, nil
+	return runs, c.shown(dst[:n]), nil
 }
 
 // yieldTogether yields what has been fetched and is still what the partitions give next, and reports whether the loop goes on. Positions move behind it before, so that a commit in the loop body covers it.
-func (c *consumer) yieldTogether(rs []Record, runs []run, yield func([]Record, error) bool) bool {
+func (c *consumer) yieldTogether(rs, shown []Record, runs []run, yield func([]Record, error) bool) bool {
 	defer c.rewind(runs)
 	var out []Record
 	c.mu.Lock()
 	for _, r := range runs {
-		of := rs[:r.n]
-		rs = rs[r.n:]
+		of, show := rs[:r.n], shown[:r.n]
+		rs, shown = rs[r.n:], shown[r.n:]
 		if r.n == 0 || !c.holds(r) || r.t.idle() {
 			continue
 		}
@@ -76,7 +72,7 @@ func (c *consumer) yieldTogether(rs []Record, runs []run, yield func([]Record, e
 		last := of[r.n-1]
 		r.t.position, r.t.epoch = last.Offset+1, last.LeaderEpoch
 		c.mu.watched.hand = r.t
-		out = append(out, of...)
+		out = append(out, show...)
 	}
 	c.mu.Unlock()
 	if len(out) == 0 {

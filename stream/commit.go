@@ -43,6 +43,9 @@ func (c *consumer) autoCommit(ctx context.Context) error {
 	case <-ctx.Done():
 		return kafka.ContextError(ctx)
 	}
+	if err := c.afterAsync(ctx); err != nil { // it has the last word about what is committed
+		return err
+	}
 	c.mu.Lock()
 	c.mu.lastCommit = time.Now()
 	var cs []broker.Commit
@@ -97,18 +100,21 @@ func (c *consumer) automatic(t *track) (o broker.Commit, due bool, err error) {
 	if t.body >= 0 {
 		o.Offset = min(o.Offset, t.body)
 	}
-	if t.committed < 0 {
-		// The position was set without asking what is committed.
+	if t.committed == unknownOffset {
 		at, ok, err := c.e.b.CommittedOffset(c.c.Group, t.p)
 		if err != nil {
 			return o, false, err
 		}
-		t.committed = 0
+		t.committed = kafka.NoOffset
 		if ok {
 			t.committed = at.Offset
 		}
 	}
-	if o.Offset <= t.committed {
+	least := t.committed
+	if c.c.Reset == ResetEarliest {
+		least = max(least, 0) // who reads nothing of an empty log begins there anyway
+	}
+	if o.Offset <= least {
 		return o, false, nil
 	}
 	_, end, _, err := t.p.Bounds()
@@ -120,6 +126,7 @@ func (c *consumer) commit(ctx context.Context, cs []broker.Commit) error {
 	if err := c.afterAsync(ctx); err != nil {
 		return err
 	}
+	defer c.async.beginSync()()
 	return c.commitNow(ctx, cs)
 }
 
@@ -134,6 +141,9 @@ func (c *consumer) commitNow(ctx context.Context, cs []broker.Commit) error {
 	c.mu.Lock()
 	id, out := c.identity(), c.grouped() && c.mu.member.id == ""
 	c.mu.Unlock()
+	if len(cs) == 0 && !out {
+		return nil
+	}
 	if out {
 		return fmt.Errorf("%w: the consumer is not in group %s now", kafka.ErrUnknownMember, c.c.Group)
 	}

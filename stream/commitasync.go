@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/runnelmq/runnel/internal/broker"
@@ -11,7 +12,8 @@ import (
 // asyncCommits are the commits that nobody waits for, in order. One goroutine makes them, while there are some.
 type asyncCommits struct {
 	sync.Mutex
-	queue []*asyncCommit // the first one is being made
+	queue []*asyncCommit  // the first one is being made
+	syncs []chan struct{} // of the commits that somebody waits for, closed when they end
 }
 
 type asyncCommit struct {
@@ -19,6 +21,7 @@ type asyncCommit struct {
 	cs    []broker.Commit
 	err   error // it need not be tried
 	done  func(Offsets, error)
+	after []chan struct{} // commits that somebody waited for when it was made
 	ended chan struct{}
 }
 
@@ -33,6 +36,7 @@ func (c *consumer) CommitAsync(o Offsets, done func(Offsets, error)) {
 	q := &c.async
 	q.Lock()
 	defer q.Unlock()
+	a.after = slices.Clone(q.syncs)
 	q.queue = append(q.queue, a)
 	if len(q.queue) == 1 {
 		go c.makeAsync()
@@ -46,6 +50,9 @@ func (c *consumer) makeAsync() {
 	a := q.queue[0]
 	q.Unlock()
 	for a != nil {
+		for _, ended := range a.after {
+			<-ended
+		}
 		if a.err == nil {
 			a.err = c.commitNow(context.Background(), a.cs)
 		}
@@ -60,6 +67,20 @@ func (c *consumer) makeAsync() {
 			a = q.queue[0]
 		}
 		q.Unlock()
+	}
+}
+
+// beginSync notes that there is a commit that somebody waits for, until end is called.
+func (q *asyncCommits) beginSync() (end func()) {
+	q.Lock()
+	defer q.Unlock()
+	ended := make(chan struct{})
+	q.syncs = append(q.syncs, ended)
+	return func() {
+		q.Lock()
+		defer q.Unlock()
+		close(ended)
+		q.syncs = slices.DeleteFunc(q.syncs, func(c chan struct{}) bool { return c == ended })
 	}
 }
 

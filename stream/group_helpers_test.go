@@ -195,3 +195,5 @@ func byPartition(rs []stream.Record) map[stream.TopicPartition][]string {
 	}
 	return out
 }
+
+func isA(err, want error) bool { return errors.Is(err, want) }

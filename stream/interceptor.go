@@ -1,6 +1,10 @@
 package stream
 
-import "github.com/runnelmq/runnel/internal/broker"
+import (
+	"slices"
+
+	"github.com/runnelmq/runnel/internal/broker"
+)
 
 // ProducerInterceptor sees a producer's records on their way (interceptor.classes). It is called by all goroutines that produce, and by the one that runs promises. A panic in it is contained and
 // logged; the record goes on.
@@ -18,6 +22,16 @@ type ConsumerInterceptor interface {
 	OnConsume(rs []Record)
 	// OnCommit is called with offsets that have been committed.
 	OnCommit(o Offsets)
+}
+
+// shown is what the interceptors make of records that a loop is about to yield: the position follows the records themselves.
+func (c *consumer) shown(rs []Record) []Record {
+	if len(rs) == 0 || len(c.c.Interceptors) == 0 {
+		return rs
+	}
+	rs = slices.Clone(rs)
+	c.consumed(rs)
+	return rs
 }
 
 // consumed tells the interceptors of records.

@@ -58,11 +58,11 @@ func (a *answers) expect(attempt int) {
 	a.attempt, a.joined, a.synced = attempt, nil, nil
 }
 
-// there reports whether the answer has come.
-func (a *answers) there() bool {
+// there reports whether the answer that a phase waits for has come.
+func (a *answers) there(p phase) bool {
 	a.Lock()
 	defer a.Unlock()
-	return a.joined != nil || a.synced != nil
+	return p == phaseJoining && a.joined != nil || p == phaseSyncing && a.synced != nil
 }
 
 // nextGeneration is the one that has begun, if the consumer has not taken up its assignment yet. Until it does, nobody else has what it has.
@@ -82,18 +82,20 @@ func (c *consumer) nextGeneration() (int32, bool) {
 	return c.mu.member.generation, c.mu.member.phase == phaseIn
 }
 
-// take returns the answer that has come, to a Join or to a Sync.
-func (a *answers) take() (j group.Joined, s group.Synced) {
+// takeJoined returns the answer to a Join, which has come.
+func (a *answers) takeJoined() (j group.Joined) {
 	a.Lock()
 	defer a.Unlock()
-	if a.joined != nil {
-		j = *a.joined
-	}
-	if a.synced != nil {
-		s = *a.synced
-	}
-	a.joined, a.synced = nil, nil
-	return j, s
+	j, a.joined = *a.joined, nil
+	return j
+}
+
+// takeSynced returns the answer to a Sync, which has come.
+func (a *answers) takeSynced() (s group.Synced) {
+	a.Lock()
+	defer a.Unlock()
+	s, a.synced = *a.synced, nil
+	return s
 }
 
 // answered takes an answer of the group, unless it comes too late.
@@ -164,7 +166,7 @@ func (c *consumer) nextStep() (step func(context.Context) error, err error) {
 	switch {
 	case m.phase == phaseOut:
 		return c.join, nil
-	case m.phase != phaseIn && !c.answers.there():
+	case m.phase != phaseIn && !c.answers.there(m.phase):
 		return nil, nil
 	case m.phase == phaseJoining:
 		return c.onJoined, nil
@@ -248,6 +250,7 @@ func (c *consumer) join(context.Context) error {
 	r := group.JoinRequest{
 		Group: c.c.Group, MemberID: m.id, InstanceID: c.c.InstanceID, ClientID: c.c.Group, ProtocolType: group.ConsumerProtocol,
 		SessionTimeout: c.c.SessionTimeout, RebalanceTimeout: c.c.MaxPollInterval, Notify: c.summon,
+		Synced: func(s group.Synced) { c.answered(attempt, func(a *answers) { a.synced = &s }) },
 	}
 	for _, a := range c.assignors {
 		s := group.NewSubscription(a, m.topics, owned, m.generation)
@@ -274,30 +277,33 @@ func (c *consumer) join(context.Context) error {
 	return nil
 }
 
-// onJoined goes on when the next generation has begun: the leader makes the assignment, and everybody asks for its own.
+// onJoined goes on when the next generation has begun: the leader makes the assignment, and everybody waits for its own.
 func (c *consumer) onJoined(context.Context) error {
 	c.mu.Lock()
 	m := &c.mu.member
-	j, _ := c.answers.take()
+	j := c.answers.takeJoined()
 	if j.Err != nil {
 		defer c.mu.Unlock()
 		return c.refused(j.Err)
 	}
 	m.id, m.begun, m.since = j.MemberID, j.Generation, j.Since
 	m.leads = j.Leader == j.MemberID
-	attempt, leads := c.request(phaseSyncing), m.leads && !j.SkipAssignment
+	if !m.leads || j.SkipAssignment {
+		m.phase = phaseSyncing // the Join has asked for it
+		c.mu.Unlock()
+		return nil
+	}
+	attempt := c.request(phaseSyncing)
 	r := group.SyncRequest{Identity: c.identity()}
 	r.Generation = m.begun
 	c.mu.Unlock()
+	var err error
 	var counts map[string]int32
-	if leads {
-		var err error
-		if r.Assignments, counts, err = c.makeAssignment(&j); err != nil {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.leaveGroup()
-			return err
-		}
+	if r.Assignments, counts, err = c.makeAssignment(&j); err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.leaveGroup()
+		return err
 	}
 	c.mu.Lock()
 	if m.attempt == attempt {
@@ -359,7 +365,7 @@ func (c *consumer) partitionsOf(topic string) int32 {
 func (c *consumer) onSynced(ctx context.Context) error {
 	c.mu.Lock()
 	m := &c.mu.member
-	_, s := c.answers.take()
+	s := c.answers.takeSynced()
 	attempt, generation := m.attempt, m.begun
 	tps, err := group.ParseAssignment(s.Assignment)
 	if err = errors.Join(s.Err, err); err != nil {
@@ -473,21 +479,17 @@ func (c *consumer) lookAtTopics(context.Context) error {
 			m.again = m.again || c.partitionsOf(t) != n
 		}
 	}
-	// A topic that was deleted takes its partitions with it; one of the same name that is there by now is another one.
-	var ps []*broker.Partition
+	// A topic that was deleted takes its partitions with it; one of the same name that is there by now is another one, which the group gives to somebody anew.
+	var gone []TopicPartition
 	for _, t := range c.mu.tracks {
-		p, err := c.e.b.Partition(t.tp)
-		if err != nil {
-			m.lost = append(m.lost, t.tp)
-			m.again = true // should it be there again by then, the leader need not have noticed
-			continue
+		if p, err := c.e.b.Partition(t.tp); err != nil || p != t.p {
+			gone = append(gone, t.tp)
 		}
-		ps = append(ps, p)
 	}
-	old := c.mu.byTP
-	c.assign(ps)
-	for tp, t := range c.mu.byTP {
-		t.fresh = t.fresh || old[tp] != t
+	if len(gone) > 0 {
+		m.lost = append(m.lost, gone...)
+		m.again = true
+		c.assign(c.without(gone))
 	}
 	return nil
 }
@@ -563,10 +565,9 @@ func (c *consumer) matching() []string {
 
 // tell calls the listener, on the goroutine that polls, without locks.
 func (c *consumer) tell(what func(l RebalanceListener, tps []TopicPartition), tps []TopicPartition) {
-	if c.c.Listener == nil || len(tps) == 0 {
+	if c.c.Listener == nil || len(tps) == 0 || c.telling.Swap(true) { // it may call what leads here
 		return
 	}
-	c.telling.Store(true)
 	defer c.telling.Store(false)
 	defer func() {
 		if v := recover(); v != nil {

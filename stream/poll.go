@@ -43,12 +43,17 @@ func (c *consumer) PollInto(ctx context.Context, dst []Record) (int, error) {
 // turnToPoll waits until no other call polls. A channel and no lock: it is held across a wait.
 func (c *consumer) turnToPoll(ctx context.Context) error {
 	select {
-	case c.polling <- struct{}{}:
-		return nil
+	case <-c.closing:
+		return kafka.ErrClosed
 	default:
 	}
 	if c.telling.Load() {
 		return fmt.Errorf("%w: the listener does not poll", kafka.ErrRebalance)
+	}
+	select {
+	case c.polling <- struct{}{}:
+		return nil
+	default:
 	}
 	select {
 	case c.polling <- struct{}{}:
@@ -309,14 +314,14 @@ func (c *consumer) Records(ctx context.Context) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		var buf [recordsAtOnce]Record
 		for {
-			runs, err := c.fetch(ctx, buf[:])
+			runs, shown, err := c.fetch(ctx, buf[:])
 			if err != nil {
 				if !yield(Record{}, err) || loopEnds(ctx, err) {
 					return
 				}
 				continue
 			}
-			if !c.yieldAll(buf[:], runs, yield) {
+			if !c.yieldAll(buf[:], shown, runs, yield) {
 				return
 			}
 		}
@@ -335,17 +340,14 @@ type run struct {
 	n     int
 }
 
-// fetch is PollInto that hands nothing over.
-func (c *consumer) fetch(ctx context.Context, dst []Record) ([]run, error) {
+// fetch is PollInto that hands nothing over. shown are the records as they are to be yielded.
+func (c *consumer) fetch(ctx context.Context, dst []Record) (runs []run, shown []Record, err error) {
 	if err := c.turnToPoll(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer c.polled()
 	n, err := c.poll(ctx, dst)
-	if n > 0 {
-		c.consumed(dst[:n])
-	}
-	return slices.Clone(c.runs), err
+	return slices.Clone(c.runs), c.shown(dst[:n]), err
 }
 
 // holds reports whether what was fetched in a run is still what its partition gives next; c.mu is held.
@@ -353,11 +355,11 @@ func (c *consumer) holds(r run) bool { return c.mu.byTP[r.t.tp] == r.t && r.t.se
 
 // yieldAll yields fetched records and reports whether the loop goes on. Before each one its position moves behind it, so that a commit in the
 // loop body covers it and nothing later. What is not yielded in the end is read again.
-func (c *consumer) yieldAll(rs []Record, runs []run, yield func(Record, error) bool) bool {
+func (c *consumer) yieldAll(rs, shown []Record, runs []run, yield func(Record, error) bool) bool {
 	defer c.rewind(runs)
 	for _, r := range runs {
-		of := rs[:r.n]
-		rs = rs[r.n:]
+		of, show := rs[:r.n], shown[:r.n]
+		rs, shown = rs[r.n:], shown[r.n:]
 		for i := range of {
 			c.mu.Lock()
 			// The body may have moved the position, paused the partition or given it up: then nothing more of it is yielded.
@@ -370,7 +372,7 @@ func (c *consumer) yieldAll(rs []Record, runs []run, yield func(Record, error) b
 			r.t.body = of[i].Offset
 			c.mu.watched.hand = r.t
 			c.mu.Unlock()
-			if !yield(of[i], nil) {
+			if !yield(show[i], nil) {
 				return false
 			}
 			c.mu.Lock()

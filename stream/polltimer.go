@@ -15,14 +15,14 @@ type pollWatch struct {
 	hand     *track // whose record was handed over last
 }
 
-// progressLooks is how often the timer looks for progress of Records within the interval. It finds out that there is none so much too late.
-const progressLooks = 8
+// looks is how often the timer looks within the interval for progress of Records, of which it does not know when it was. It finds out that there is none so much too late.
+const looks = 8
 
 // startPollTimer begins to watch; c.mu is held.
 func (c *consumer) startPollTimer() {
 	if p := &c.mu.watched; !p.on {
-		p.on, p.last = true, time.Now()
-		c.e.b.Wheel().Schedule(&c.pollTimer, c.c.MaxPollInterval)
+		p.on, p.last, p.seen = true, time.Now(), p.progress
+		c.e.b.Wheel().Schedule(&c.pollTimer, c.c.MaxPollInterval/looks)
 	}
 }
 
@@ -34,8 +34,8 @@ func (c *consumer) stopPollTimer() {
 
 // heard notes that the consumer has polled; c.mu is held.
 func (c *consumer) heard() {
-	if c.mu.watched.on {
-		c.mu.watched.last = time.Now()
+	if p := &c.mu.watched; p.on {
+		p.last, p.seen = time.Now(), p.progress
 	}
 }
 
@@ -47,21 +47,13 @@ func (c *consumer) pollTimeout() {
 	if !p.on {
 		return
 	}
-	limit := c.c.MaxPollInterval
-	switch {
-	case len(c.polling) > 0: // it is at it
-		p.last = time.Now()
-	case p.progress != p.seen:
-		p.seen, p.last = p.progress, time.Now()
-		c.e.b.Wheel().Schedule(&c.pollTimer, limit/progressLooks)
-		return
+	if len(c.polling) > 0 || p.progress != p.seen { // it is at it
+		p.last, p.seen = time.Now(), p.progress
 	}
+	limit := c.c.MaxPollInterval
 	elapsed := time.Since(p.last)
 	if left := limit - elapsed; left > 0 {
-		if p.progress > 0 {
-			left = min(left, limit/progressLooks)
-		}
-		c.e.b.Wheel().Schedule(&c.pollTimer, left)
+		c.e.b.Wheel().Schedule(&c.pollTimer, min(left, limit/looks))
 		return
 	}
 	e := &PollTimeoutError{Member: c.mu.member.id, Offset: kafka.NoOffset, Elapsed: elapsed, Limit: limit}

@@ -23,7 +23,7 @@ type track struct {
 	// next is where reading goes on: ahead of position only while Records has fetched records and not yielded them.
 	next      int64
 	nextEpoch int32
-	committed int64 // last position that this consumer has committed or found committed, -1 if none
+	committed int64 // last position that this consumer has committed or found committed; -1: there is none, unknownOffset: not asked yet
 	body      int64 // offset of the first record whose loop body has not ended: automatic commits stop before it; -1: none
 	fresh     bool  // the partition was made after the subscription: begin at its first record
 	paused    bool
@@ -43,8 +43,11 @@ type track struct {
 	doubt bool
 }
 
+// unknownOffset is what a track's committed offset is before anybody has asked.
+const unknownOffset = -2
+
 func newTrack(p *broker.Partition) *track {
-	return &track{p: p, tp: p.TopicPartition(), position: -1, epoch: -1, body: -1, next: -1, nextEpoch: -1, committed: -1}
+	return &track{p: p, tp: p.TopicPartition(), position: -1, epoch: -1, body: -1, next: -1, nextEpoch: -1, committed: unknownOffset}
 }
 
 // moveTo puts the position somewhere; epoch is that of the record before, if it is known.
