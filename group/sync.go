@@ -79,11 +79,7 @@ func (g *group) settle(assignments map[string][]byte) {
 	}
 	if err := g.save(true); err != nil {
 		for _, m := range g.members {
-			m.assignment = nil
-			if m.syncing != nil {
-				g.answerSync(m, Synced{Err: err})
-				g.alive(m)
-			}
+			g.answerSync(m, Synced{Err: err})
 		}
 		g.prepare()
 		return

@@ -37,6 +37,13 @@
 // ConsumerConfig.Borrow they alias the log instead and are valid until the next poll, or Close of the consumer
 // or the engine.
 //
+// # Groups
+//
+// Consumers with the same Group share the partitions of what they subscribe to, each of which has one of them as its owner. Who polls takes part in rebalances; who does not, for
+// MaxPollInterval, is out of its group. CooperativeStickyAssignor, the default, lets members go on with what they keep. A RebalanceListener hears of what comes and goes; an InstanceID makes
+// a member static. Commits are durable when they return; a record that was read and not committed is given to the next owner again. Admin.Groups describes a group, and Admin.Explain says
+// why its records are or are not being delivered.
+//
 // # Old records
 //
 // Nothing is deleted unasked. TopicConfig says what goes: by age, by size, or, where only the last value of each key is of interest, by compaction; Admin.DeleteRecords

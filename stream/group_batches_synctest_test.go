@@ -143,8 +143,8 @@ func TestBatchOfAPartitionThatIsGivenUp(t *testing.T) {
 		fill(t, eng, tp("a", 0), 0, 3)
 		fill(t, eng, tp("a", 1), 0, 3)
 		a := newMember(t, eng, stream.ConsumerConfig{MaxWait: time.Minute})
-		var b *member
-		time.AfterFunc(time.Second, func() { b = newMember(t, eng, stream.ConsumerConfig{}) })
+		late := make(chan *member, 1)
+		time.AfterFunc(time.Second, func() { late <- newMember(t, eng, stream.ConsumerConfig{}) })
 		for rs, err := range a.Batches(t.Context(), 99, 5*time.Second) {
 			check(t, err)
 			eq(t, "yielded", values(rs), numbers(0, 3))
@@ -152,6 +152,7 @@ func TestBatchOfAPartitionThatIsGivenUp(t *testing.T) {
 			eq(t, "assignment", p, []stream.TopicPartition{tp(rs[0].Topic, rs[0].Partition)})
 			break
 		}
+		b := <-late
 		settle(t, eng, b, a)
 		eq(t, "read by the other", b.read(), numbers(0, 3))
 	})
