@@ -43,7 +43,6 @@ func (w *endToEndWork) runnel(ctx context.Context) (_ sample, err error) {
 	if err != nil {
 		return sample{}, err
 	}
-	defer func() { err = errors.Join(err, producer.Close(ctx)) }()
 	consumer, err := s.client.NewConsumer(ctx, stream.ConsumerConfig{Group: "group", Topics: []string{topic}, Reset: stream.ResetEarliest, MaxWait: patience})
 	if err != nil {
 		return sample{}, err
@@ -59,7 +58,7 @@ func (w *endToEndWork) runnel(ctx context.Context) (_ sample, err error) {
 		close:   func() {},
 		receive: func(ctx context.Context, t *transit) error { return receive(ctx, consumer, t) },
 	})
-	if err != nil {
+	if err = errors.Join(err, producer.Close(ctx)); err != nil {
 		return sample{}, err
 	}
 	taken.read, err = s.readBack(ctx, 0, false, newChecker(w.gen, 0, 1), w.w.written(w.e))

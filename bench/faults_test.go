@@ -16,6 +16,7 @@ type fault struct {
 	name    string
 	deliver func(rs []stream.Record) []stream.Record // changes what a poll has got
 	produce func(p *faultyProducer, r *stream.Record) (receipt stream.Receipt, err error)
+	more    bool // a producer that is closed writes one more record
 	commit  func(c stream.Consumer, o stream.Offsets) error
 	listen  func(l stream.RebalanceListener) stream.RebalanceListener
 	has     func(tps []stream.TopicPartition) []stream.TopicPartition // changes what a consumer says that it has
@@ -164,7 +165,7 @@ func (c *faultyClient) Admin() stream.Admin { return &faultyAdmin{c.Client.Admin
 
 func (c *faultyClient) NewProducer(ctx context.Context, pc stream.ProducerConfig) (stream.Producer, error) {
 	inner, err := c.Client.NewProducer(ctx, pc)
-	if err != nil || c.fault.produce == nil {
+	if err != nil || c.fault.produce == nil && !c.fault.more {
 		return inner, err
 	}
 	p := &faultyProducer{Producer: inner, fault: c.fault}
@@ -237,9 +238,22 @@ func (p *faultyProducer) write(r *stream.Record) (stream.Receipt, error) {
 }
 
 func (p *faultyProducer) ProduceSync(_ context.Context, r *stream.Record) (stream.Receipt, error) {
-	receipt, err := p.fault.produce(p, r)
+	produce := p.fault.produce
+	if produce == nil {
+		produce = (*faultyProducer).write
+	}
+	receipt, err := produce(p, r)
 	p.last.Store(receipt.Offset)
 	return receipt, err
+}
+
+func (p *faultyProducer) Close(ctx context.Context) error {
+	if p.fault.more {
+		if _, err := p.write(&stream.Record{Topic: topic}); err != nil {
+			return err
+		}
+	}
+	return p.Producer.Close(ctx)
 }
 
 func (p *faultyProducer) Produce(ctx context.Context, r *stream.Record, promise func(stream.Receipt, error)) {
@@ -297,6 +311,7 @@ func faultsOf(w *workload) (all []fault) {
 	if kind == "COMMIT" {
 		return append(all, commits()...)
 	}
+	all = append(all, fault{name: "one more is written in the end", more: true})
 	for _, f := range deliveries() {
 		switch f.name {
 		case "a lost record", "a doubled record", "another value":

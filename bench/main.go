@@ -1,6 +1,6 @@
 // Bench measures Runnel beside what the machine itself can do.
 //
-//	go run ./bench                       all workloads, about two minutes
+//	go run ./bench                       all workloads, about three minutes
 //	go run ./bench -run '^P1$' -json     one of them, as a line of JSON
 //
 // Each workload is done by Runnel, through package stream, and by limit loops: the least code that does the same work on the same records with the

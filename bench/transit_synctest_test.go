@@ -87,14 +87,19 @@ func TestTransitCatchesUp(t *testing.T) {
 	})
 }
 
-// A record that is lost, doubled, exchanged or changed on its way is noticed, whatever the link, and ends the run.
+// A record that is lost, doubled, changed or made up on its way is noticed, whatever the link, and ends the run.
 func TestFaultyLinkIsNoticed(t *testing.T) {
 	const n = 200
+	var key [keySize]byte
+	g := newGenerator(100)
+	g.key(&key, 0, n)
+	behind := parcel{key[:], g.value(0, n), n, time.Time{}}
 	for name, change := range map[string]func(p parcel) []parcel{
 		"lost":      func(p parcel) []parcel { return nil },
 		"doubled":   func(p parcel) []parcel { return []parcel{p, p} },
 		"changed":   func(p parcel) []parcel { p.value[3] ^= 1; return []parcel{p} },
 		"renamed":   func(p parcel) []parcel { p.key[15] ^= 1; return []parcel{p} },
+		"one more":  func(p parcel) []parcel { return []parcel{p, behind} },
 		"misplaced": func(p parcel) []parcel { p.offset++; return []parcel{p} },
 	} {
 		for _, at := range []int64{0, 77, n - 1} {
@@ -129,6 +134,13 @@ func TestTransitFails(t *testing.T) {
 					return offset, err
 				}
 				return 0, failed
+			}
+		},
+		"the sender, and only that ends the reader": func(l *link) {
+			l.send = func([]byte, []byte) (int64, error) { return 0, failed }
+			l.receive = func(ctx context.Context, _ *transit) error {
+				<-ctx.Done()
+				return nil
 			}
 		},
 		"the reader": func(l *link) {

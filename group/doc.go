@@ -14,8 +14,8 @@
 //
 // A member joins with the names of the assignors that it knows and what it subscribes to. When all members have joined, the generation rises by one, the
 // assignor that most of them prefer among those that all know is chosen, and one of the members, the leader, gets what all of them said. It computes the
-// assignment and sends it with its Sync; the other members get theirs as the answer to their own. The coordinator itself looks into nothing of this: what members say and get passes
-// through as bytes, so members may be of any kind.
+// assignment and sends it with its Sync; the other members get theirs as the answer to their own, which may come with their Join. What members say and get passes through as bytes,
+// so members may be of any kind; the coordinator looks into it only to see whether a static member that comes back subscribes to the same.
 //
 // Native members live in this process. They are told of a rebalance at once and send no heartbeats; foreign ones, which reach the coordinator by a
 // protocol, hear of it as the answer to a heartbeat and are dropped when none comes for the session timeout.

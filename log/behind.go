@@ -8,8 +8,8 @@ import (
 	"github.com/runnelmq/runnel/internal/vfs"
 )
 
-// Behind says what lies from offset from up to offset to: how many records, and the timestamp in ms of the first of them, kafka.NoTimestamp if there is none. Offsets that hold no record do not count. It reads
-// no more than one batch where the log has no holes, that is behind what compaction has come to, and the headers of the batches before.
+// Behind says what lies from offset from up to offset to: how many records, and the timestamp in ms of the first of them, kafka.NoTimestamp if there is none. Offsets that hold no record do not count. It goes
+// through the batches as far as compaction has come, where there may be holes, and looks at one of those behind.
 func (l *Log) Behind(from, to int64) (records, oldest int64, err error) {
 	c := l.NewCursor(from)
 	defer c.Close()

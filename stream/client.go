@@ -115,7 +115,7 @@ type Consumer interface {
 	// Committed returns the group's committed offsets; a partition without one is absent. Without tps: of the assigned partitions.
 	Committed(ctx context.Context, tps ...TopicPartition) (Offsets, error)
 	// Lag returns how far positions are behind: how many records a reader of this consumer's kind has not been given, and how long ago the first of them was written; without tps, in all assigned partitions.
-	// Where compaction has left holes it looks at the header of every batch.
+	// Where compaction has left holes it goes through every batch.
 	Lag(ctx context.Context, tps ...TopicPartition) (map[TopicPartition]Lag, error)
 	// Assignment returns the assigned partitions, by topic and number.
 	Assignment() []TopicPartition
@@ -241,3 +241,5 @@ type Explanation struct {
 	Member string // who has the partition, "" if nobody
 	Text   string
 }
+
+func (x Explanation) String() string { return x.TopicPartition.String() + ": " + x.Text }

@@ -233,7 +233,7 @@ type RebalanceListener interface {
 	Assigned(tps []TopicPartition)
 	// Revoked: these partitions are about to be given up. They are the consumer's until Revoked returns, so that commits work.
 	Revoked(tps []TopicPartition)
-	// Lost: these partitions are somebody else's already, since the consumer has not polled for too long or their topic is gone. What is not committed cannot be committed any more.
+	// Lost: these partitions are not the consumer's any more: it has not polled for too long, another instance has fenced it, or their topic is gone. What is not committed cannot be committed any more.
 	Lost(tps []TopicPartition)
 }
 

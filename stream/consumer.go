@@ -44,6 +44,7 @@ type consumer struct {
 	assignors   []Assignor
 	cooperative bool
 	pollTimer   wheel.Timer
+	retry       wheel.Timer // wakes the poll when the membership goes on
 	answers     answers
 	summoned    atomic.Bool // the group wants to be asked
 	telling     atomic.Bool // the listener is being called
@@ -102,6 +103,7 @@ func (e *Engine) NewConsumer(ctx context.Context, c ConsumerConfig) (Consumer, e
 		polling: make(chan struct{}, 1), commits: make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{})}
 	co.timer.Init(co.waiter.Wake)
 	co.pollTimer.Init(co.pollTimeout)
+	co.retry.Init(co.waiter.Wake)
 	co.assignors = c.Assignors
 	if len(co.assignors) == 0 {
 		co.assignors = []Assignor{CooperativeStickyAssignor()}
@@ -432,6 +434,7 @@ func (c *consumer) Close(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.closed = true
+	c.e.b.Wheel().Cancel(&c.retry)
 	c.leaveGroup()
 	c.assign(nil)
 	c.takeBack()

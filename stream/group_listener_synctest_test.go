@@ -2,10 +2,8 @@ package stream_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
-	"sync"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -167,14 +165,14 @@ func mine(m *member) (rs []stream.Record) {
 // Members of a cooperative group read on during a rebalance that waits for a slow one, and commit.
 func TestCooperativeMembersReadOnDuringARebalance(t *testing.T) {
 	streamtest.Run(t, func(t *testing.T, eng *stream.Engine) {
-		create(t, eng, "a", 6)
-		slow, a := newListener(t, eng, stream.ConsumerConfig{}), newListener(t, eng, stream.ConsumerConfig{})
+		create(t, eng, "a", 9)
+		slow, a, late := newListener(t, eng, stream.ConsumerConfig{}), newListener(t, eng, stream.ConsumerConfig{}), newListener(t, eng, stream.ConsumerConfig{})
 		settle(t, eng, slow, a)
 		mine := a.Assignment()[0]
-		a.news()
 		n := 0
 		goesOn := func(state string) {
 			t.Helper()
+			a.news()
 			for range 3 {
 				fill(t, eng, mine, n, n+2)
 				a.turn(t)
@@ -186,19 +184,24 @@ func TestCooperativeMembersReadOnDuringARebalance(t *testing.T) {
 			}
 			eq(t, "state", groupOf(t, eng).State, state)
 		}
-		late := newListener(t, eng, stream.ConsumerConfig{})
 		late.turn(t)
-		goesOn("PreparingRebalance") // waits for the slow one, which leads
-		slow.turn(t)                 // joins, and does not make the assignment
-		goesOn("CompletingRebalance")
+		goesOn("PreparingRebalance") // waits for the slow one
+		settle(t, eng, slow, a, late)
 		later := newListener(t, eng, stream.ConsumerConfig{})
-		later.turn(t) // the generation that has begun ends before anybody has an assignment of it
-		goesOn("PreparingRebalance")
-		settle(t, eng, slow, a, late, later)
-		owners(t, []*member{slow, a, late, later}, 1, 2)
-		for _, m := range []*member{slow, a} {
+		later.turn(t)
+		slow.turn(t) // has joined, as the leader, before the others
+		late.turn(t)
+		a.turn(t)
+		goesOn("CompletingRebalance") // waits for its assignment
+		last := newListener(t, eng, stream.ConsumerConfig{})
+		last.turn(t)
+		goesOn("PreparingRebalance") // of another generation, before anybody has an assignment of the one that had begun
+		ms := []*member{slow, a, late, later, last}
+		settle(t, eng, ms...)
+		owners(t, ms, 1, 2)
+		for _, m := range ms {
 			for _, s := range m.news() {
-				if s[0] == 'l' {
+				if strings.HasPrefix(s, "lost") {
 					t.Errorf("%s", s)
 				}
 			}
@@ -305,144 +308,4 @@ func TestListenerChangesTheSubscription(t *testing.T) {
 			})
 		})
 	}
-}
-
-// F1: Close ends, wherever it is called: from the listener, from the body of a loop, twice, from many goroutines, during a rebalance. Afterwards everybody else has the partitions.
-func TestCloseFromAnywhere(t *testing.T) {
-	loop := func(t *testing.T, m *member) {
-		var errs []error
-		for _, err := range m.Records(t.Context()) {
-			if err != nil {
-				errs = append(errs, err)
-				continue
-			}
-			check(t, m.Close(t.Context()))
-			check(t, m.Close(t.Context()))
-		}
-		eq(t, "errors", errs, []error{stream.ErrClosed})
-	}
-	batches := func(t *testing.T, m *member) {
-		var errs []error
-		for _, err := range m.Batches(t.Context(), 2, time.Second) {
-			if err != nil {
-				errs = append(errs, err)
-				continue
-			}
-			check(t, m.Close(t.Context()))
-		}
-		eq(t, "errors", errs, []error{stream.ErrClosed})
-	}
-	from := func(when string) func(t *testing.T, m *member) {
-		return func(t *testing.T, m *member) {
-			closed := 0
-			m.on = func(what string, _ []stream.TopicPartition) {
-				if what == when {
-					closed++
-					check(t, m.Close(t.Context()))
-				}
-			}
-			for range 10 {
-				if _, err := m.Poll(t.Context(), 0); err != nil {
-					wantErr(t, err, stream.ErrClosed)
-				}
-				if when == "revoked" && len(m.Assignment()) > 0 {
-					if err := m.Unsubscribe(); err != nil {
-						wantErr(t, err, stream.ErrClosed)
-					}
-					break
-				}
-			}
-			if closed == 0 {
-				t.Errorf("%s was not called", when)
-			}
-		}
-	}
-	many := func(t *testing.T, m *member) {
-		m.turn(t)
-		var wg sync.WaitGroup
-		for range 5 {
-			wg.Go(func() { report(t, m.Close(t.Context())) })
-		}
-		wg.Wait()
-	}
-	for name, closing := range map[string]func(t *testing.T, m *member){
-		"loop": loop, "batches": batches, "Assigned": from("assigned"), "Revoked": from("revoked"), "many": many,
-	} {
-		for _, rebalance := range []bool{false, true} {
-			t.Run(fmt.Sprint(name, " rebalance ", rebalance), func(t *testing.T) {
-				streamtest.Run(t, func(t *testing.T, eng *stream.Engine) {
-					create(t, eng, "a", 2)
-					other := newMember(t, eng, stream.ConsumerConfig{})
-					fill(t, eng, tp("a", 0), 0, 5)
-					fill(t, eng, tp("a", 1), 0, 5)
-					m := newListener(t, eng, stream.ConsumerConfig{MaxWait: time.Second})
-					settle(t, eng, other)
-					stop := make(chan struct{})
-					var wg sync.WaitGroup
-					if rebalance { // there is one all the time
-						p := newProducer(t, eng, stream.ProducerConfig{Partitioner: stream.RoundRobinPartitioner()})
-						wg.Go(func() {
-							for {
-								select {
-								case <-stop:
-									return
-								case <-time.After(100 * time.Millisecond):
-								}
-								_, _ = p.ProduceAll(t.Context(), []stream.Record{{Topic: "a"}, {Topic: "a"}}, nil)
-								c, err := eng.NewConsumer(t.Context(), stream.ConsumerConfig{Group: "g", Topics: []string{"a"}, MaxWait: -1})
-								if err != nil {
-									return // the test has failed
-								}
-								_, _ = other.Poll(t.Context(), 1)
-								_, _ = c.Poll(t.Context(), 1)
-								report(t, c.Close(t.Context()))
-							}
-						})
-					} else {
-						check(t, other.Unsubscribe())
-						fill(t, eng, tp("a", 0), 5, 9)
-					}
-					closing(t, m)
-					check(t, m.Close(t.Context()))
-					close(stop)
-					wg.Wait()
-					check(t, other.Subscribe("a"))
-					settle(t, eng, other)
-					eq(t, "the other one has", len(other.Assignment()), 2)
-				})
-			})
-		}
-	}
-}
-
-// Close of the engine ends members wherever they are.
-func TestEngineCloseEndsMembers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		eng := must(stream.OpenMemory(nil))(t)
-		create(t, eng, "a", 10)
-		var wg sync.WaitGroup
-		for i := range 20 {
-			m := newMember(t, eng, stream.ConsumerConfig{MaxWait: forever})
-			wg.Go(func() {
-				var last error
-				if i%2 == 0 {
-					for _, err := range m.Records(t.Context()) {
-						last = err
-					}
-				} else {
-					for last == nil {
-						_, last = m.Poll(t.Context(), 0)
-					}
-				}
-				if !errors.Is(last, stream.ErrClosed) {
-					t.Errorf("%v", last)
-				}
-			})
-			if i == 10 {
-				synctest.Wait()
-			}
-		}
-		check(t, eng.Close())
-		wg.Wait()
-	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/runnelmq/runnel/group"
 
@@ -37,6 +38,8 @@ type membership struct {
 	topics  []string
 	counts  map[string]int32
 	changes int64
+	wait    time.Duration // after the last request, which the group could not write down: until then no other one
+	until   time.Time
 	had     []TopicPartition // what was given up for the rebalance that goes on
 	lost    []TopicPartition // what was taken away, and the listener has not heard of
 	fatal   error            // another instance has taken the place
@@ -160,7 +163,7 @@ func (c *consumer) nextStep() (step func(context.Context) error, err error) {
 		return nil, err
 	case m.fatal != nil:
 		return nil, m.fatal
-	case !c.grouped():
+	case !c.grouped(), m.wait > 0 && time.Now().Before(m.until):
 		return nil, nil
 	}
 	switch {
@@ -411,13 +414,19 @@ func (c *consumer) onSynced(ctx context.Context) error {
 	for tp, t := range c.mu.byTP {
 		t.fresh = t.fresh || old[tp] != t && t.p.Born() > m.since
 	}
-	m.phase, m.generation, m.had = phaseIn, generation, nil
+	m.phase, m.generation, m.had, m.wait = phaseIn, generation, nil, 0
 	// What has been given up is somebody else's in the generation after this one.
 	m.again = m.again || c.cooperative && len(revoked) > 0
 	c.mu.Unlock()
 	c.tell(RebalanceListener.Assigned, added)
 	return nil
 }
+
+// How long a member waits before it asks again for what the group could not write down; twice as long each time (retry.backoff.ms, retry.backoff.max.ms).
+const (
+	leastWait = 100 * time.Millisecond
+	mostWait  = time.Second
+)
 
 // refused is what the consumer does when the group answers with an error; c.mu is held. A nil result goes on at once.
 func (c *consumer) refused(err error) error {
@@ -439,7 +448,10 @@ func (c *consumer) refused(err error) error {
 		c.assign(nil)
 		return nil
 	}
-	// Tried again by the next poll.
+	// Tried again later: at once, all members would do so together, for as long as the store is down.
+	m.wait = min(max(2*m.wait, leastWait), mostWait)
+	m.until = time.Now().Add(m.wait)
+	c.e.b.Wheel().Schedule(&c.retry, m.wait)
 	m.phase, m.again = phaseIn, true
 	if m.id == "" {
 		m.phase = phaseOut

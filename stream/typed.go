@@ -215,9 +215,36 @@ func (c *TypedConsumer[K, V]) CommitRecords(ctx context.Context, rs ...TypedReco
 	return c.Consumer.CommitRecords(ctx, raw...)
 }
 
-// Batches is Consumer.Batches. In this version it yields ErrUnsupported.
-func (c *TypedConsumer[K, V]) Batches(context.Context, int, time.Duration) iter.Seq2[[]TypedRecord[K, V], error] {
-	return func(yield func([]TypedRecord[K, V], error) bool) { yield(nil, unsupported("Batches")) }
+// Batches is Consumer.Batches. What cannot be decoded is left out of its slice, and yielded after it, each as a *DecodeError.
+func (c *TypedConsumer[K, V]) Batches(ctx context.Context, max int, wait time.Duration) iter.Seq2[[]TypedRecord[K, V], error] {
+	return func(yield func([]TypedRecord[K, V], error) bool) {
+		for rs, err := range c.Consumer.Batches(ctx, max, wait) {
+			if err != nil {
+				if !yield(nil, err) {
+					return
+				}
+				continue
+			}
+			ts := make([]TypedRecord[K, V], 0, len(rs))
+			var bad []error
+			for _, r := range rs {
+				t, err := c.decode(r)
+				if err != nil {
+					bad = append(bad, err)
+					continue
+				}
+				ts = append(ts, t)
+			}
+			if len(ts) > 0 && !yield(ts, nil) {
+				return
+			}
+			for _, err := range bad {
+				if !yield(nil, err) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Records is Consumer.Records. A *DecodeError is yielded in the place of its record, and the loop goes on.

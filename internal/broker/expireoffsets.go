@@ -14,7 +14,7 @@ import (
 const offsetsLook = 10 * time.Minute
 
 // expireOffsets removes committed offsets that are older than OffsetRetention: of a group without members, counted from when it lost its last one, or from the commit if it never had any; of a group that has members, those in
-// topics that none of them subscribes to, counted from the commit. A group without members whose last offset goes is gone itself. It reports whether there will be something to do later.
+// topics that none of them subscribes to, counted from the commit. A group without members and offsets is gone itself. It reports whether there will be something to do later.
 func (c *cleaner) expireOffsets() bool {
 	if c.b.o.OffsetRetention <= 0 {
 		return false
@@ -46,6 +46,15 @@ func (b *Broker) expireOffsets(before int64) error {
 	})
 	if err != nil {
 		return err
+	}
+	groups, err := b.meta.Groups()
+	if err != nil {
+		return err
+	}
+	for name := range groups {
+		if kept[name] == 0 {
+			old[name] = nil // it has a past and nothing else
+		}
 	}
 	for name, offsets := range old {
 		if err := b.expireGroup(name, offsets, kept[name], before); err != nil {

@@ -27,7 +27,7 @@ const (
 // UnknownServerError is Kafka's code for failures that it has no name for.
 const UnknownServerError int16 = -1
 
-// The kinds. Their doc comments stand in package stream, which re-exports them.
+// The kinds. Those that users meet have their doc comments in package stream, which re-exports them.
 var (
 	ErrClosed               = &Error{UnknownServerError, fatal, "closed"}
 	ErrLocked               = &Error{UnknownServerError, retriable, "directory is locked by another engine"}
