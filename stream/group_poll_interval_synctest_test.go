@@ -347,7 +347,9 @@ func TestLoopThatTheGroupFindsOutFirst(t *testing.T) {
 		m := newListener(t, eng, stream.ConsumerConfig{MaxPollInterval: limit})
 		other := &member{}
 		n := 0
-		for _, err := range m.Records(t.Context()) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*limit)
+		defer cancel()
+		for _, err := range m.Records(ctx) {
 			if err != nil {
 				wantErr(t, err, stream.ErrTimeout)
 				break
