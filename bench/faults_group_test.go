@@ -97,9 +97,9 @@ func ownerships() []fault {
 				}
 			}
 		}},
-		{name: "the group has lost a member", groups: func(infos []stream.GroupInfo) {
+		{name: "the group has a member more", groups: func(infos []stream.GroupInfo) {
 			for i := range infos {
-				infos[i].Members = infos[i].Members[1:]
+				infos[i].Members = append(infos[i].Members, stream.MemberInfo{MemberID: "another"})
 			}
 		}},
 		{name: "the group has other members", groups: func(infos []stream.GroupInfo) {
@@ -122,40 +122,47 @@ func TestOwners(t *testing.T) {
 	}
 	o := newOwners(7)
 	a, b := owner{o, 1}, owner{o, 2}
-	steps := []struct {
+	settled := o.expect(2)
+	heard := func() (is bool, err error) {
+		select {
+		case m := <-settled:
+			return true, m.err
+		default:
+			return false, nil
+		}
+	}
+	for i, s := range []struct {
 		do      func()
 		settled bool
 	}{
 		{func() { a.Assigned(tps(0, 7)) }, false}, // the other one has nothing
 		{func() { a.Revoked(tps(2, 7)) }, false},  // nobody has them
-		{func() { b.Assigned(tps(2, 6)) }, false}, // one is missing
-		{func() { b.Assigned(tps(6, 7)) }, false}, // 2 and 5
-		{func() { b.Revoked(tps(2, 3)) }, false},  // 2 and 4, and one that nobody has
-		{func() { a.Assigned(tps(2, 3)) }, true},  // 3 and 4
-	}
-	settled := o.expect(2)
-	for i, s := range steps {
+		{func() { b.Assigned(tps(2, 7)) }, false}, // 2 and 5
+		{func() { b.Revoked(tps(2, 4)) }, false},
+		{func() { a.Assigned(tps(2, 3)) }, false}, // 3 and 3, and one that nobody has
+		{func() { a.Assigned(tps(3, 4)) }, true},  // 4 and 3
+	} {
 		s.do()
-		select {
-		case m := <-settled:
-			if !s.settled || m.err != nil {
-				t.Errorf("step %d: %v", i, m.err)
-			}
-		default:
-			if s.settled {
-				t.Errorf("step %d: not settled", i)
-			}
+		if is, err := heard(); is != s.settled || err != nil {
+			t.Errorf("step %d: settled %v, %v", i, is, err)
 		}
 	}
-	if got := o.held(1); !slices.Equal(got, tps(0, 3)) {
+	if got := o.held(1); !slices.Equal(got, tps(0, 4)) {
 		t.Errorf("the first has %v", got)
 	}
 	settled = o.expect(2)
 	b.Assigned(tps(0, 1))
-	if m := <-settled; m.err == nil {
+	if _, err := heard(); err == nil {
 		t.Error("two owners are not noticed")
 	}
-	if m := <-o.expect(1); m.err == nil {
+	settled = o.expect(1)
+	if _, err := heard(); err == nil {
 		t.Error("they are forgotten")
+	}
+	o = newOwners(7)
+	settled = o.expect(1)
+	owner{o, 1}.Lost(tps(0, 1))
+	if _, err := heard(); err == nil {
+		t.Error("lost partitions are not noticed")
 	}
 }

@@ -47,7 +47,7 @@ func deliveries() []fault {
 			defer mu.Unlock()
 			if len(rs) == 0 && len(last) > 0 {
 				last[0].Offset++
-				return last
+				return slices.Clone(last)
 			}
 			if len(rs) > 0 {
 				last = slices.Clone(rs[len(rs)-1:])

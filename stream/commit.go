@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/runnelmq/runnel/group"
 	"github.com/runnelmq/runnel/internal/broker"
 	"github.com/runnelmq/runnel/internal/kafka"
 )
@@ -48,6 +49,7 @@ func (c *consumer) autoCommit(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	c.mu.lastCommit = time.Now()
+	id := c.committer()
 	var cs []broker.Commit
 	for _, t := range c.mu.tracks {
 		o, due, err := c.automatic(t)
@@ -76,7 +78,7 @@ func (c *consumer) autoCommit(ctx context.Context) error {
 	if len(good) == 0 {
 		return nil
 	}
-	return c.commit(ctx, good)
+	return c.commit(ctx, id, good)
 }
 
 // leftOut says that an automatic commit goes on without a partition: its own reader will hear of the reason.
@@ -121,36 +123,43 @@ func (c *consumer) automatic(t *track) (o broker.Commit, due bool, err error) {
 	return o, o.Offset <= end, err
 }
 
-// commit commits after the asynchronous commits that were there before.
-func (c *consumer) commit(ctx context.Context, cs []broker.Commit) error {
+// commit commits as who the consumer was when cs was found, after the asynchronous commits that were there before.
+func (c *consumer) commit(ctx context.Context, id committer, cs []broker.Commit) error {
 	if err := c.afterAsync(ctx); err != nil {
 		return err
 	}
 	defer c.async.beginSync()()
-	return c.commitNow(ctx, cs)
+	return c.commitNow(ctx, id, cs)
+}
+
+// committer is who commits.
+type committer struct {
+	group.Identity
+	out bool // it has to be a member and is none
+}
+
+// committer is who the consumer is; c.mu is held.
+func (c *consumer) committer() committer {
+	return committer{c.identity(), c.grouped() && c.mu.member.id == ""}
 }
 
 // commitNow commits and remembers what is committed.
-func (c *consumer) commitNow(ctx context.Context, cs []broker.Commit) error {
+func (c *consumer) commitNow(ctx context.Context, id committer, cs []broker.Commit) error {
 	if c.c.Group == "" {
 		return fmt.Errorf("%w: this consumer has none", kafka.ErrInvalidGroup)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	c.mu.Lock()
-	id, out := c.identity(), c.grouped() && c.mu.member.id == ""
-	c.mu.Unlock()
-	if len(cs) == 0 && !out {
-		return nil
-	}
-	if out {
+	if id.out {
 		return fmt.Errorf("%w: the consumer is not in group %s now", kafka.ErrUnknownMember, c.c.Group)
 	}
-	err := c.e.b.CommitOffsets(ctx, id, cs)
-	if g, ok := c.nextGeneration(); ok && g != id.Generation && errors.Is(err, kafka.ErrIllegalGeneration) {
-		id.Generation = g
-		err = c.e.b.CommitOffsets(ctx, id, cs)
+	if len(cs) == 0 {
+		return nil
+	}
+	err := c.e.b.CommitOffsets(ctx, id.Identity, cs)
+	if errors.Is(err, kafka.ErrIllegalGeneration) && c.followed(&id.Identity, cs) {
+		err = c.e.b.CommitOffsets(ctx, id.Identity, cs)
 	}
 	if err == nil {
 		c.committed(cs)
@@ -172,17 +181,17 @@ func (c *consumer) commitNow(ctx context.Context, cs []broker.Commit) error {
 }
 
 func (c *consumer) Commit(ctx context.Context) error {
-	cs, err := c.whereItIs()
+	id, cs, err := c.whereItIs()
 	if err != nil {
 		return err
 	}
-	return c.commit(ctx, cs)
+	return c.commit(ctx, id, cs)
 }
 
-// whereItIs is what Commit covers.
-func (c *consumer) whereItIs() (cs []broker.Commit, err error) {
+// whereItIs is what Commit covers, and who commits it.
+func (c *consumer) whereItIs() (id committer, cs []broker.Commit, err error) {
 	if err := c.lock(); err != nil {
-		return nil, err
+		return id, nil, err
 	}
 	defer c.mu.Unlock()
 	for _, t := range c.mu.tracks {
@@ -190,11 +199,11 @@ func (c *consumer) whereItIs() (cs []broker.Commit, err error) {
 			continue
 		}
 		if err := c.enterLife(t); err != nil {
-			return nil, err
+			return id, nil, err
 		}
 		cs = append(cs, broker.Commit{Partition: t.p, Offset: t.position, LeaderEpoch: t.epoch, Life: t.life})
 	}
-	return cs, nil
+	return c.committer(), cs, nil
 }
 
 func (c *consumer) CommitRecords(ctx context.Context, rs ...Record) error {
@@ -224,24 +233,23 @@ func (c *consumer) isLost(r *Record) bool {
 }
 
 func (c *consumer) CommitOffsets(ctx context.Context, o Offsets) error {
-	cs, err := c.commitsOf(o)
+	id, cs, err := c.commitsOf(o)
 	if err != nil {
 		return err
 	}
-	return c.commit(ctx, cs)
+	return c.commit(ctx, id, cs)
 }
 
-// commitsOf is what CommitOffsets covers.
-func (c *consumer) commitsOf(o Offsets) ([]broker.Commit, error) {
-	cs, err := c.e.commits(o)
-	if err != nil {
-		return nil, err
+// commitsOf is what CommitOffsets covers, and who commits it.
+func (c *consumer) commitsOf(o Offsets) (id committer, cs []broker.Commit, err error) {
+	if cs, err = c.e.commits(o); err != nil {
+		return id, nil, err
 	}
 	if err := c.lock(); err != nil {
-		return nil, err
+		return id, nil, err
 	}
-	c.mu.Unlock()
-	return cs, nil
+	defer c.mu.Unlock()
+	return c.committer(), cs, nil
 }
 
 // commits finds the partitions of offsets.

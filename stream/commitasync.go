@@ -18,6 +18,7 @@ type asyncCommits struct {
 
 type asyncCommit struct {
 	o     Offsets
+	id    committer
 	cs    []broker.Commit
 	err   error // it need not be tried
 	done  func(Offsets, error)
@@ -28,10 +29,10 @@ type asyncCommit struct {
 func (c *consumer) CommitAsync(o Offsets, done func(Offsets, error)) {
 	a := &asyncCommit{o: o, done: done, ended: make(chan struct{})}
 	if o == nil {
-		a.cs, a.err = c.whereItIs()
+		a.id, a.cs, a.err = c.whereItIs()
 		a.o = offsetsOf(a.cs)
 	} else {
-		a.cs, a.err = c.commitsOf(o)
+		a.id, a.cs, a.err = c.commitsOf(o)
 	}
 	q := &c.async
 	q.Lock()
@@ -54,7 +55,7 @@ func (c *consumer) makeAsync() {
 			<-ended
 		}
 		if a.err == nil {
-			a.err = c.commitNow(context.Background(), a.cs)
+			a.err = c.commitNow(context.Background(), a.id, a.cs)
 		}
 		if a.done != nil {
 			c.e.contained(func() { a.done(a.o, a.err) })

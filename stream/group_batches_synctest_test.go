@@ -136,6 +136,45 @@ func TestBatchesYieldErrorsThatComeWhileTheyGather(t *testing.T) {
 	})
 }
 
+// What has been gathered when the context ends, or the consumer is closed, is not lost: it is yielded before the error, or read by the next member.
+func TestBatchesThatEndWhileTheyGather(t *testing.T) {
+	for _, how := range []string{"context", "Close"} {
+		t.Run(how, func(t *testing.T) {
+			streamtest.Run(t, func(t *testing.T, eng *stream.Engine) {
+				create(t, eng, "a", 1)
+				fill(t, eng, tp("a", 0), 0, 3)
+				m := newMember(t, eng, stream.ConsumerConfig{MaxWait: time.Minute})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				closed := make(chan error, 1)
+				time.AfterFunc(time.Second, func() {
+					if how == "context" {
+						cancel()
+						closed <- nil
+					} else {
+						closed <- m.Close(context.Background())
+					}
+				})
+				begin := time.Now()
+				var got []string
+				var errs []error
+				for rs, err := range m.Batches(ctx, 10, 5*time.Second) {
+					got = append(got, values(rs)...)
+					if err != nil {
+						errs = append(errs, err)
+					}
+				}
+				eq(t, "ended after", time.Since(begin), time.Second)
+				check(t, <-closed)
+				eq(t, "errors", errs, []error{map[string]error{"context": context.Canceled, "Close": stream.ErrClosed}[how]})
+				check(t, m.Close(t.Context()))
+				next := newMember(t, eng, stream.ConsumerConfig{})
+				eq(t, "read by both", append(got, poll(t, next, 9)...), numbers(0, 3))
+			})
+		})
+	}
+}
+
 // A batch that is being gathered when its partition is given up is not yielded by who has lost it: it is read by who has it now. The others are.
 func TestBatchOfAPartitionThatIsGivenUp(t *testing.T) {
 	streamtest.Run(t, func(t *testing.T, eng *stream.Engine) {

@@ -61,8 +61,7 @@ func TestListenerIsCalledByTheGoroutineThatPolls(t *testing.T) {
 	streamtest.Run(t, func(t *testing.T, eng *stream.Engine) {
 		create(t, eng, "a", 2)
 		polls := false
-		var a *member
-		a = newListener(t, eng, stream.ConsumerConfig{})
+		a := newListener(t, eng, stream.ConsumerConfig{})
 		a.on = func(what string, _ []stream.TopicPartition) {
 			if !polls { // no lock: the race detector sees another goroutine
 				t.Errorf("%s outside a poll", what)

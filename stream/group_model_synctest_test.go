@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/runnelmq/runnel/stream"
-	"github.com/runnelmq/runnel/stream/streamtest"
 )
 
 var groupHistories = flag.Int("grouphistories", 60, "random histories of TestGroupsAsAModel, a quarter with -short; NIGHT: 100000")
@@ -33,9 +32,14 @@ func TestGroupsAsAModel(t *testing.T) {
 		if *seedFlag != 0 && histories == 1 { // one that has failed
 			seed = *seedFlag
 		}
-		streamtest.Run(t, func(t *testing.T, eng *stream.Engine) {
+		onSlowDisk(t, 1, func(t *testing.T, d *slowDisk, eng *stream.Engine) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			if r.IntN(2) == 0 { // commits take their time
+				most := 1 + r.Int64N(2000)
+				d.onSync(func(string) { time.Sleep(time.Duration(rand.Int64N(most)) * time.Millisecond) })
+			}
 			g := &groupModel{t: t, eng: eng, seed: seed, parts: map[stream.TopicPartition]*partModel{}}
-			g.run(rand.New(rand.NewPCG(seed, 1)))
+			g.run(r)
 		})
 		if t.Failed() {
 			t.Fatalf("history %d (repeat with -args -seed=%d -grouphistories=1)", i, seed)
@@ -84,7 +88,7 @@ const modelLimit = 10 * time.Second
 
 func (g *groupModel) run(rnd *rand.Rand) {
 	t := g.t
-	create(t, g.eng, "a", 1+rnd.IntN(4))
+	check(t, g.eng.Admin().AddPartitions(t.Context(), "a", 2+rnd.IntN(4)))
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
 	for i := range 1 + rnd.IntN(6) {

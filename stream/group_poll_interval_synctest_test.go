@@ -77,7 +77,7 @@ func TestMemberThatDoesNotPollIsOut(t *testing.T) {
 							time.Sleep(time.Millisecond)
 						}
 						out = time.Since(begin).Truncate(time.Millisecond)
-						time.Sleep(1)
+						time.Sleep(time.Nanosecond)
 						eq(t, "the other one has", other.Assignment(), partitionsOf("a", 0, 2))
 						eq(t, "and has read", other.read(), numbers(0, 6)) // nothing was committed
 						eq(t, "what is in hand", string(rs[len(rs)-1].Value), "1")
@@ -104,7 +104,7 @@ func TestMemberThatDoesNotPollIsOut(t *testing.T) {
 
 					for range 5 { // the other one gives up one of the two
 						slow.turn(t)
-						time.Sleep(1)
+						time.Sleep(time.Nanosecond)
 					}
 					eq(t, "joined again", len(slow.Assignment()), 1)
 					if slow.Group().MemberID == id {
@@ -112,7 +112,7 @@ func TestMemberThatDoesNotPollIsOut(t *testing.T) {
 					}
 					fill(t, eng, tp("a", 0), 6, 7)
 					fill(t, eng, tp("a", 1), 6, 7)
-					time.Sleep(1)
+					time.Sleep(time.Nanosecond)
 					slow.turn(t)
 					eq(t, "read", sortedValues(slow.read(), other.read()), []string{"6", "6"})
 				})
@@ -258,7 +258,7 @@ func TestJoinWaitsForAMemberAtWorkAtMostItsInterval(t *testing.T) {
 						c := context.Background()
 						for range 3 { // with the error, if it is out
 							_, _ = a.Poll(c, 1)
-							time.Sleep(1)
+							time.Sleep(time.Nanosecond)
 						}
 					}()
 					c.MaxWait = 1
@@ -344,7 +344,7 @@ func TestLoopThatTheGroupFindsOutFirst(t *testing.T) {
 	streamtest.Run(t, func(t *testing.T, eng *stream.Engine) {
 		create(t, eng, "a", 2)
 		fill(t, eng, tp("a", 0), 0, 100)
-		m := newListener(t, eng, stream.ConsumerConfig{MaxPollInterval: limit})
+		m := newListener(t, eng, stream.ConsumerConfig{MaxPollInterval: limit, MaxWait: time.Second})
 		other := &member{}
 		n := 0
 		ctx, cancel := context.WithTimeout(t.Context(), 10*limit)

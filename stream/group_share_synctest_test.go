@@ -78,7 +78,7 @@ func TestMembersWithDifferentAssignorsAgree(t *testing.T) {
 		eq(t, "assignor", groupOf(t, eng).Assignor, "roundrobin")
 		eq(t, "owned", len(owners(t, ms, 3, 3)), 12)
 
-		stranger := newMember(t, eng, stream.ConsumerConfig{Assignors: both[2:]})
+		stranger := newMember(t, eng, stream.ConsumerConfig{Assignors: both[2:], MaxWait: time.Minute})
 		for range 2 {
 			_, err := stranger.Poll(t.Context(), 1)
 			wantErr(t, err, stream.ErrInconsistentProtocol)

@@ -68,21 +68,33 @@ func (a *answers) there(p phase) bool {
 	return p == phaseJoining && a.joined != nil || p == phaseSyncing && a.synced != nil
 }
 
-// nextGeneration is the one that has begun, if the consumer has not taken up its assignment yet. Until it does, nobody else has what it has.
-func (c *consumer) nextGeneration() (int32, bool) {
+// followed puts the generation that has begun in the place of id's, if the consumer is still in that one: it has not taken up the next assignment, and until it does nobody else has what it has, cs
+// among it. It reports whether that is so.
+func (c *consumer) followed(id *group.Identity, cs []broker.Commit) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch c.mu.member.phase {
+	m := &c.mu.member
+	if m.id != id.MemberID || m.generation != id.Generation {
+		return false
+	}
+	for _, o := range cs {
+		if t := c.mu.byTP[o.Partition.TopicPartition()]; t == nil || t.p != o.Partition {
+			return false
+		}
+	}
+	switch m.phase {
 	case phaseSyncing:
-		return c.mu.member.begun, true
+		id.Generation = m.begun
+		return true
 	case phaseJoining:
 		c.answers.Lock()
 		defer c.answers.Unlock()
 		if j := c.answers.joined; j != nil && j.Err == nil {
-			return j.Generation, true
+			id.Generation = j.Generation
+			return true
 		}
 	}
-	return c.mu.member.generation, c.mu.member.phase == phaseIn
+	return false
 }
 
 // takeJoined returns the answer to a Join, which has come.
@@ -163,7 +175,9 @@ func (c *consumer) nextStep() (step func(context.Context) error, err error) {
 		return nil, err
 	case m.fatal != nil:
 		return nil, m.fatal
-	case !c.grouped(), m.wait > 0 && time.Now().Before(m.until):
+	case !c.grouped():
+		return nil, nil
+	case m.wait > 0 && time.Now().Before(m.until):
 		return nil, nil
 	}
 	switch {
@@ -440,6 +454,9 @@ func (c *consumer) refused(err error) error {
 		m.phase, m.again = phaseIn, true
 		return nil
 	case errors.Is(err, kafka.ErrUnknownMember):
+		if c.c.InstanceID == "" { // it was waited for in vain; others may have been taken out by somebody
+			m.evicted = c.tooLate(max(time.Since(c.mu.watched.last), c.c.MaxPollInterval))
+		}
 		c.lose()
 		return nil
 	case errors.Is(err, kafka.ErrIllegalGeneration):
@@ -448,10 +465,11 @@ func (c *consumer) refused(err error) error {
 		c.assign(nil)
 		return nil
 	}
-	// Tried again later: at once, all members would do so together, for as long as the store is down.
-	m.wait = min(max(2*m.wait, leastWait), mostWait)
-	m.until = time.Now().Add(m.wait)
-	c.e.b.Wheel().Schedule(&c.retry, m.wait)
+	if passing(err) { // tried again later: at once, all members would do so together, for as long as the store is down
+		m.wait = min(max(2*m.wait, leastWait), mostWait)
+		m.until = time.Now().Add(m.wait)
+		c.e.b.Wheel().Schedule(&c.retry, m.wait)
+	}
 	m.phase, m.again = phaseIn, true
 	if m.id == "" {
 		m.phase = phaseOut

@@ -56,11 +56,7 @@ func (c *consumer) pollTimeout() {
 		c.e.b.Wheel().Schedule(&c.pollTimer, min(left, limit/looks))
 		return
 	}
-	e := &PollTimeoutError{Member: c.mu.member.id, Offset: kafka.NoOffset, Elapsed: elapsed, Limit: limit}
-	if t := p.hand; t != nil {
-		e.TopicPartition, e.Offset = t.tp, t.position-1
-	}
-	c.e.o.Logger.Warn("member is out of its group: it does not poll", "group", c.c.Group, "error", e)
+	e := c.tooLate(elapsed)
 	lost := c.assigned()
 	c.leaveGroup()
 	c.mu.member.lost = append(c.mu.member.lost, lost...)
@@ -74,4 +70,14 @@ func (c *consumer) pollTimeout() {
 		c.mu.tracks, c.mu.byTP = nil, nil
 	}
 	c.assign(nil)
+}
+
+// tooLate says what a member that has not polled for so long had in hand; c.mu is held.
+func (c *consumer) tooLate(elapsed time.Duration) *PollTimeoutError {
+	e := &PollTimeoutError{Member: c.mu.member.id, Offset: kafka.NoOffset, Elapsed: elapsed, Limit: c.c.MaxPollInterval}
+	if t := c.mu.watched.hand; t != nil {
+		e.TopicPartition, e.Offset = t.tp, t.position-1
+	}
+	c.e.o.Logger.Warn("member is out of its group: it does not poll", "group", c.c.Group, "error", e)
+	return e
 }
