@@ -398,7 +398,9 @@ func (g *group) complete() {
 	g.proto = g.vote()
 	g.state = CompletingRebalance
 	g.timer.set(g.maxRebalanceTimeout())
-	for _, m := range g.members {
+	// The leader hears of it last, so that nobody has an assignment of a generation before all know that it has begun.
+	leader := g.byID(g.leader)
+	for _, m := range append(slices.DeleteFunc(slices.Clone(g.members), func(m *member) bool { return m == leader }), leader) {
 		m.fresh, m.synced = false, false
 		g.begin(m, g.joined(m))
 	}

@@ -31,7 +31,7 @@ func (c *consumer) gather(ctx context.Context, dst []Record, wait time.Duration)
 		return nil, nil, err
 	}
 	defer c.polled()
-	n, err := c.poll(ctx, dst)
+	n, err := c.poll(ctx, dst, c.loopWait())
 	if n == 0 || err != nil {
 		return nil, nil, err
 	}

@@ -169,6 +169,9 @@ func (c *consumer) commitNow(ctx context.Context, id committer, cs []broker.Comm
 	if fenced(err) && c.mu.closed {
 		return kafka.ErrClosed // it has left the group meanwhile
 	}
+	if errors.Is(err, kafka.ErrFenced) && c.mu.member.id != id.MemberID && c.mu.member.fatal == nil { // by itself, come back under another id
+		return fmt.Errorf("%w: %s", kafka.ErrUnknownMember, id.MemberID)
+	}
 	if err != nil {
 		return err
 	}

@@ -260,11 +260,11 @@ type ConsumerConfig struct {
 	// CommitInterval is the time between automatic commits, looked at by polls; 0: 5 s (auto.commit.interval.ms).
 	CommitInterval time.Duration
 	// MaxPollInterval is the time from one poll to the next after which a member is out of its group: the next poll is a PollTimeoutError, and the one after it joins again. A record that Records has
-	// yielded counts as a poll, of which the group may hear an eighth of the interval later. It is also how long a rebalance waits for the member. 0: 5 minutes (max.poll.interval.ms).
+	// yielded counts as a poll, of which the group may hear an eighth of the interval later. It is also how long a rebalance waits for the member. A static member keeps its place for SessionTimeout then. 0: 5 minutes (max.poll.interval.ms).
 	MaxPollInterval time.Duration
 	// SessionTimeout is how long a static member that has closed keeps its place; 0: 45 s (session.timeout.ms). Members need no heartbeats.
 	SessionTimeout time.Duration
-	// MaxWait is how long a poll waits for a record; 0: 500 ms (fetch.max.wait.ms); negative: not at all.
+	// MaxWait is how long a poll waits for a record; 0: 500 ms (fetch.max.wait.ms); negative: not at all, which is for Poll and PollInto: loops wait as if it were 0.
 	MaxWait time.Duration
 	// MinBytes is how many bytes of the log a poll waits for, as long as MaxWait allows; 0: one record (fetch.min.bytes).
 	MinBytes int

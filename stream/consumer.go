@@ -64,10 +64,11 @@ type consumer struct {
 		turn       int // where the next poll begins
 		lastCommit time.Time
 	}
-	arena   []byte             // see copy; c.polling is held
-	plainer batch.Decompressor // c.polling is held
-	scratch []Record           // of Poll; c.polling is held
-	runs    []run              // of the last collect; c.polling is held
+	arena    []byte             // see copy; c.polling is held
+	plainer  batch.Decompressor // c.polling is held
+	scratch  []Record           // of Poll; c.polling is held
+	watching []*track           // by the poll that waits; c.polling is held
+	runs     []run              // of the last collect; c.polling is held
 }
 
 // subscription is what the assignment follows.

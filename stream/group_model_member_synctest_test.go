@@ -134,7 +134,8 @@ func (m *modelMember) commit(p stream.TopicPartition) {
 	case 2:
 		if at, err := m.Position(p); err == nil {
 			m.CommitAsync(stream.Offsets{p: {Offset: at, Metadata: "explicit"}}, func(_ stream.Offsets, err error) {
-				if !isClosed(err) {
+				// It may end when the consumer has closed, or has been out and, as a static member, come back under another id.
+				if !isClosed(err) && !isA(err, stream.ErrFenced) {
 					m.allow(err)
 				}
 			})

@@ -76,7 +76,7 @@ func (c *consumer) polled() {
 
 // pollInto is poll that hands over what it returns.
 func (c *consumer) pollInto(ctx context.Context, dst []Record) (int, error) {
-	n, err := c.poll(ctx, dst)
+	n, err := c.poll(ctx, dst, c.c.MaxWait)
 	if n > 0 {
 		c.consumed(dst[:n])
 		c.mu.Lock()
@@ -93,8 +93,16 @@ func (c *consumer) pollInto(ctx context.Context, dst []Record) (int, error) {
 	return n, err
 }
 
-// poll fills dst, waiting as PollInto promises. c.polling is held.
-func (c *consumer) poll(ctx context.Context, dst []Record) (int, error) {
+// loopWait is how long a loop waits at a time.
+func (c *consumer) loopWait() time.Duration {
+	if c.c.MaxWait < 0 { // it would never rest
+		return defaultMaxWait
+	}
+	return c.c.MaxWait
+}
+
+// poll fills dst, waiting up to wait, as PollInto promises. c.polling is held.
+func (c *consumer) poll(ctx context.Context, dst []Record, wait time.Duration) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -118,10 +126,10 @@ func (c *consumer) poll(ctx context.Context, dst []Record) (int, error) {
 	if len(dst) == 0 {
 		return 0, nil
 	}
-	if n, err := c.next(ctx, dst, c.c.MaxWait < 0); n > 0 || err != nil && !passing(err) || c.c.MaxWait < 0 {
+	if n, err := c.next(ctx, dst, wait < 0); n > 0 || err != nil && !passing(err) || wait < 0 {
 		return n, err
 	}
-	return c.await(ctx, dst, c.c.MaxWait)
+	return c.await(ctx, dst, wait)
 }
 
 // next does what the group asks for, and takes what is there: if that is less than MinBytes, only when it is late.
@@ -274,8 +282,9 @@ func (c *consumer) await(ctx context.Context, dst []Record, wait time.Duration) 
 				err = ctx.Err()
 			}
 		}
-		for _, t := range watched {
+		for i, t := range watched {
 			t.p.Unwatch(c.waiter)
+			watched[i] = nil
 		}
 		if n > 0 || err != nil {
 			return n, err
@@ -297,14 +306,14 @@ const lookEvery = 50 * time.Millisecond
 func (c *consumer) watch() []*track {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var watched []*track
+	c.watching = c.watching[:0]
 	for _, t := range c.mu.tracks {
 		if !t.idle() { // Resume and Seek wake the waiter themselves
 			t.p.Watch(c.waiter)
-			watched = append(watched, t)
+			c.watching = append(c.watching, t)
 		}
 	}
-	return watched
+	return c.watching
 }
 
 // recordsAtOnce is how many records Records fetches at a time.
@@ -346,7 +355,7 @@ func (c *consumer) fetch(ctx context.Context, dst []Record) (runs []run, shown [
 		return nil, nil, err
 	}
 	defer c.polled()
-	n, err := c.poll(ctx, dst)
+	n, err := c.poll(ctx, dst, c.loopWait())
 	return slices.Clone(c.runs), c.shown(dst[:n]), err
 }
 
