@@ -20,6 +20,8 @@ type Metrics struct {
 	// Syncs of segment files, and the time that they took, waiting for their turn included.
 	Syncs    int64
 	SyncTime time.Duration
+	// OffsetsClamped lay behind a log's end and have been taken as the end; see Events.OffsetClamped.
+	OffsetsClamped int64
 	// Producers, by ProducerConfig.Name; all those without a name, closed ones too, are one.
 	Producers map[string]ProducerMetrics
 }
@@ -100,7 +102,7 @@ func (e *Engine) Metrics() Metrics {
 	m := Metrics{
 		At: time.Now(), Topics: c.Topics, Partitions: c.Partitions,
 		AppendedBatches: c.Batches, AppendedRecords: c.Records, AppendedBytes: c.Bytes,
-		Syncs: c.Syncs, SyncTime: c.SyncTime,
+		Syncs: c.Syncs, SyncTime: c.SyncTime, OffsetsClamped: c.Clamped,
 	}
 	e.mu.Lock()
 	m.Producers = maps.Clone(e.mu.past)
@@ -210,6 +212,7 @@ func (m Metrics) WritePrometheus(w io.Writer) error {
 	one("runnel_log_append_records_total", "counter", "Records appended to the log.", float64(m.AppendedRecords))
 	one("runnel_log_append_bytes_total", "counter", "Bytes appended to the log.", float64(m.AppendedBytes))
 	one("runnel_log_syncs_total", "counter", "Syncs of segment files.", float64(m.Syncs))
+	one("runnel_offsets_clamped_total", "counter", "Offsets behind a log's end that have been taken as the end.", float64(m.OffsetsClamped))
 	one("runnel_log_sync_seconds_total", "counter", "Time of syncs of segment files, waiting included.", m.SyncTime.Seconds())
 	names := slices.Sorted(maps.Keys(m.Producers))
 	for _, row := range producerRows {

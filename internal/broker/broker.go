@@ -106,8 +106,9 @@ type Broker struct {
 		// deleting are topics whose deletion was interrupted by an error, by lower-case name; admin is held.
 		deleting map[string]meta.Topic
 	}
-	names  names
-	groups *group.Coordinator
+	names   names
+	clamped atomic.Int64
+	groups  *group.Coordinator
 }
 
 func newBroker(o Options) *Broker {

@@ -358,7 +358,7 @@ func TestCommittedOffsetBehindTheEnd(t *testing.T) {
 	check(t, err)
 	o, ok, err := b.CommittedOffset("g", p)
 	check(t, err)
-	if !ok || o.Offset != 4 || o.Metadata != "m" || clamped != fmt.Sprint("g", tp, 5, 4) {
+	if !ok || o.Offset != 4 || o.Metadata != "m" || clamped != fmt.Sprint("g", tp, 5, 4) || b.Counts().Clamped != 1 {
 		t.Fatalf("%+v %v, reported %q", o, ok, clamped)
 	}
 }

@@ -8,6 +8,7 @@ type Counts struct {
 	Batches, Records, Bytes int64 // appended
 	Syncs                   int64 // of segment files
 	SyncTime                time.Duration
+	Clamped                 int64 // offsets behind a log's end; see Broker.Clamped
 }
 
 // add adds what has been done in a partition.
@@ -24,6 +25,7 @@ func (b *Broker) Counts() Counts {
 	b.topics.RLock()
 	defer b.topics.RUnlock()
 	c := b.topics.past
+	c.Clamped = b.clamped.Load()
 	c.Topics = len(b.topics.byName)
 	for _, t := range b.topics.byName {
 		ps := t.Partitions()

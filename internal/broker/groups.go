@@ -211,6 +211,7 @@ func (b *Broker) CommittedOffset(group string, p *Partition) (o meta.Offset, ok 
 
 // Clamped reports an offset that lay behind the log's end and has been taken as the end.
 func (b *Broker) Clamped(group string, tp kafka.TopicPartition, offset, end int64) {
+	b.clamped.Add(1)
 	b.o.Logger.Warn("offset is behind the log's end", "group", group, "partition", tp, "offset", offset, "end", end)
 	if b.o.Events.OffsetClamped != nil {
 		b.o.Events.OffsetClamped(group, tp, offset, end)
