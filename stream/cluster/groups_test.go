@@ -9,11 +9,7 @@ import (
 )
 
 // An operator sees a group, moves it while it has no members, and deletes it; consumers begin where they were put.
-func TestGroupAdmin(t *testing.T) {
-	onClusterYet(t, func(ctx context.Context, c stream.Client) error {
-		return c.Admin().SetOffsets(ctx, "g", stream.Offsets{})
-	}, scenarioGroupAdmin)
-}
+func TestGroupAdmin(t *testing.T) { onBoth(t, scenarioGroupAdmin) }
 
 func scenarioGroupAdmin(t *testing.T, c stream.Client, _ func() stream.Client) {
 	create(t, c, "t", 2)
@@ -51,17 +47,7 @@ func scenarioGroupAdmin(t *testing.T, c stream.Client, _ func() stream.Client) {
 }
 
 // Two members of a group share its partitions; what the one who leaves has not committed comes to the other.
-func TestTwoMembers(t *testing.T) {
-	onClusterYet(t, func(ctx context.Context, c stream.Client) error {
-		create(t, c, "t", 1)
-		for range 2 {
-			if _, err := c.NewConsumer(ctx, stream.ConsumerConfig{Group: "g", Topics: []string{"t"}}); err != nil {
-				return err
-			}
-		}
-		return nil
-	}, scenarioTwoMembers)
-}
+func TestTwoMembers(t *testing.T) { onBoth(t, scenarioTwoMembers) }
 
 func scenarioTwoMembers(t *testing.T, c stream.Client, dial func() stream.Client) {
 	create(t, c, "t", 4)

@@ -81,12 +81,7 @@ func scenarioAlter(t *testing.T, c stream.Client, _ func() stream.Client) {
 }
 
 // CommitAsync commits what Commit would, and says when.
-func TestCommitAsync(t *testing.T) {
-	onClusterYet(t, func(ctx context.Context, c stream.Client) (err error) {
-		newConsumer(t, c, stream.ConsumerConfig{Group: "g"}).CommitAsync(nil, func(_ stream.Offsets, e error) { err = e })
-		return err
-	}, scenarioCommitAsync)
-}
+func TestCommitAsync(t *testing.T) { onBoth(t, scenarioCommitAsync) }
 
 func scenarioCommitAsync(t *testing.T, c stream.Client, _ func() stream.Client) {
 	create(t, c, "t", 1)
