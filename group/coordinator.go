@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/runnelmq/runnel/internal/kafka"
@@ -39,8 +40,9 @@ type Options struct {
 
 // Coordinator keeps the groups. Its methods are safe for concurrent use. Callbacks run on the goroutine of the call or timer that leads to them, without locks.
 type Coordinator struct {
-	o  Options
-	mu struct {
+	o       Options
+	opening atomic.Bool
+	mu      struct {
 		sync.Mutex
 		groups map[string]*group // that have members, or whose state could not be written
 		closed bool
@@ -52,6 +54,8 @@ type Coordinator struct {
 func New(o Options) (*Coordinator, error) {
 	c := &Coordinator{o: o}
 	c.mu.groups = map[string]*group{}
+	c.opening.Store(true)
+	defer c.opening.Store(false)
 	all, err := o.Store.Groups()
 	if err != nil {
 		return nil, err

@@ -46,6 +46,8 @@ func (c *Coordinator) Describe(name string) (Description, error) {
 		md := MemberDescription{ID: m.id, InstanceID: m.instance, ClientID: m.client, Host: m.host, Native: m.native, Assignment: m.assignment, Waiting: m.joining != nil}
 		if p := m.protocol(g.proto); p != nil {
 			md.Metadata = p.Metadata
+		} else if len(m.protocols) > 0 { // before the first generation
+			md.Metadata = m.protocols[0].Metadata
 		}
 		d.Members = append(d.Members, md)
 	}

@@ -81,8 +81,8 @@ func (g *group) release() {
 		return
 	}
 	if g.unwritten {
-		// If this is lost, the members are found to be gone once more, with the same generation.
-		if err := g.save(false); err != nil {
+		// Nobody would miss the members again if this were lost. At the next start they are missed anyway.
+		if err := g.save(!g.c.opening.Load()); err != nil {
 			g.c.o.Logger.Warn("group", "group", g.name, "error", err) // it stays in memory, so that no generation comes twice
 			return
 		}
@@ -276,7 +276,7 @@ func (g *group) comeBack(m *member, r *JoinRequest, done func(Joined)) (memberID
 func (g *group) begin(m *member, j Joined) {
 	g.answerJoin(m, j)
 	if m.sync != nil && (m.id != g.leader || j.SkipAssignment) {
-		m.syncing, m.synced = m.sync, true
+		m.syncing, m.sync, m.synced = m.sync, nil, true
 		if g.state == Stable {
 			g.giveAssignment(m)
 			g.stopTimer()

@@ -241,6 +241,12 @@ func (c *consumer) subscribeInGroup(s subscription) error {
 	}
 	defer c.polled()
 	if err := c.attend(context.Background()); err != nil {
+		var late *PollTimeoutError
+		if errors.As(err, &late) { // for the next poll, which is to hear of it
+			c.mu.Lock()
+			c.mu.member.evicted = late
+			c.mu.Unlock()
+		}
 		c.e.o.Logger.Warn("join", "group", c.c.Group, "error", err) // the next poll meets it again
 	}
 	return nil

@@ -97,19 +97,19 @@ func (c *consumer) followed(id *group.Identity, cs []broker.Commit) bool {
 	return false
 }
 
-// takeJoined returns the answer to a Join, which has come.
-func (a *answers) takeJoined() (j group.Joined) {
+// takeJoined returns the answer to a Join; nil: it was taken back meanwhile.
+func (a *answers) takeJoined() (j *group.Joined) {
 	a.Lock()
 	defer a.Unlock()
-	j, a.joined = *a.joined, nil
+	j, a.joined = a.joined, nil
 	return j
 }
 
-// takeSynced returns the answer to a Sync, which has come.
-func (a *answers) takeSynced() (s group.Synced) {
+// takeSynced returns the answer to a Sync; nil: it was taken back meanwhile.
+func (a *answers) takeSynced() (s *group.Synced) {
 	a.Lock()
 	defer a.Unlock()
-	s, a.synced = *a.synced, nil
+	s, a.synced = a.synced, nil
 	return s
 }
 
@@ -215,7 +215,9 @@ func (c *consumer) rejoin(ctx context.Context) error {
 			up = append(up, t.tp)
 		}
 	}
-	c.mu.member.had = up
+	if len(up) > 0 { // else they were given up for a rebalance that has not come to its end
+		c.mu.member.had = up
+	}
 	c.mu.Unlock()
 	if err := c.giveUp(ctx, up); err != nil {
 		return err
@@ -299,6 +301,10 @@ func (c *consumer) onJoined(context.Context) error {
 	c.mu.Lock()
 	m := &c.mu.member
 	j := c.answers.takeJoined()
+	if j == nil || m.phase != phaseJoining {
+		c.mu.Unlock()
+		return nil
+	}
 	if j.Err != nil {
 		defer c.mu.Unlock()
 		return c.refused(j.Err)
@@ -307,6 +313,10 @@ func (c *consumer) onJoined(context.Context) error {
 	m.leads = j.Leader == j.MemberID
 	if !m.leads || j.SkipAssignment {
 		m.phase = phaseSyncing // the Join has asked for it
+		m.counts = map[string]int32{}
+		for _, t := range m.topics {
+			m.counts[t] = c.partitionsOf(t)
+		}
 		c.mu.Unlock()
 		return nil
 	}
@@ -316,10 +326,12 @@ func (c *consumer) onJoined(context.Context) error {
 	c.mu.Unlock()
 	var err error
 	var counts map[string]int32
-	if r.Assignments, counts, err = c.makeAssignment(&j); err != nil {
+	if r.Assignments, counts, err = c.makeAssignment(j); err != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
+		m.lost = append(m.lost, c.assigned()...) // others get it
 		c.leaveGroup()
+		c.assign(nil)
 		return err
 	}
 	c.mu.Lock()
@@ -383,6 +395,10 @@ func (c *consumer) onSynced(ctx context.Context) error {
 	c.mu.Lock()
 	m := &c.mu.member
 	s := c.answers.takeSynced()
+	if s == nil || m.phase != phaseSyncing {
+		c.mu.Unlock()
+		return nil
+	}
 	attempt, generation := m.attempt, m.begun
 	tps, err := group.ParseAssignment(s.Assignment)
 	if err = errors.Join(s.Err, err); err != nil {

@@ -399,6 +399,9 @@ func (c *consumer) rewind(runs []run) {
 	defer c.mu.Unlock()
 	for _, r := range runs {
 		if c.holds(r) && r.t.next != r.t.position {
+			if c.c.Borrow { // what has been yielded is the caller's until the next poll
+				r.t.lend()
+			}
 			r.t.moveTo(r.t.position, r.t.epoch)
 		}
 	}

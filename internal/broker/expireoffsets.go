@@ -78,7 +78,7 @@ func (b *Broker) expireGroup(name string, old []oldOffset, all int, before int64
 	}
 	batch := b.meta.NewBatch()
 	if len(d.Members) > 0 {
-		if d.ProtocolType != group.ConsumerProtocol {
+		if d.ProtocolType != group.ConsumerProtocol || d.State != group.Stable {
 			return nil
 		}
 		subscribed := subscribedTopics(d)
