@@ -88,7 +88,7 @@ func (c *consumer) leftOut(tp TopicPartition, err error) {
 
 // automatic returns what an automatic commit covers of a track; c.mu is held.
 func (c *consumer) automatic(t *track) (o broker.Commit, due bool, err error) {
-	if t.position < 0 || t.p.Topic().Deleted() || t.failure != nil {
+	if t.position < 0 || t.p.Topic().Deleted() {
 		return o, false, nil
 	}
 	if err := c.enterLife(t); err != nil {
