@@ -81,7 +81,7 @@ func (g *group) release() {
 		return
 	}
 	if g.unwritten {
-		// Nobody would miss the members again if this were lost. At the next start they are missed anyway.
+		// Were this lost in the same process, the members would be back. At the start it may be: they are found to be gone once more.
 		if err := g.save(!g.c.opening.Load()); err != nil {
 			g.c.o.Logger.Warn("group", "group", g.name, "error", err) // it stays in memory, so that no generation comes twice
 			return
@@ -192,11 +192,7 @@ func (g *group) add(r *JoinRequest, done func(Joined)) {
 	if m.notify == nil {
 		m.session.set(newMemberTimeout)
 	}
-	if g.state == PreparingRebalance {
-		g.tryComplete()
-	} else {
-		g.prepare()
-	}
+	g.rebalance()
 }
 
 // take makes what a request says the member's word.
@@ -225,11 +221,7 @@ func (g *group) rejoin(m *member, r *JoinRequest, done func(Joined)) {
 		m.session.cancel()
 	}
 	m.joining = done
-	if g.state == PreparingRebalance {
-		g.tryComplete()
-	} else {
-		g.prepare()
-	}
+	g.rebalance()
 }
 
 func sameProtocols(a, b []Protocol) bool {
@@ -253,11 +245,7 @@ func (g *group) comeBack(m *member, r *JoinRequest, done func(Joined)) (memberID
 	m.joining = done
 	m.session.cancel()
 	if g.state != Stable || g.vote() != g.proto || !slices.Equal(subscribed, m.subscribed(g.proto)) {
-		if g.state == PreparingRebalance {
-			g.tryComplete()
-		} else {
-			g.prepare()
-		}
+		g.rebalance()
 		return m.id
 	}
 	if err := g.save(true); err != nil { // else a zombie of the old id could come back after the next start
@@ -312,6 +300,15 @@ func (g *group) joined(m *member) Joined {
 		}
 	}
 	return j
+}
+
+// rebalance takes account of a Join that changes something: in the rebalance that goes on, or in a new one.
+func (g *group) rebalance() {
+	if g.state == PreparingRebalance {
+		g.tryComplete()
+	} else {
+		g.prepare()
+	}
 }
 
 // prepare begins a rebalance. It is over at once if nobody has to be waited for.

@@ -46,10 +46,7 @@ func (c *consumer) committed(cs []broker.Commit) {
 	if len(c.c.Interceptors) == 0 {
 		return
 	}
-	o := make(Offsets, len(cs))
-	for _, x := range cs {
-		o[x.Partition.TopicPartition()] = OffsetMetadata{x.Offset, x.LeaderEpoch, x.Metadata}
-	}
+	o := offsetsOf(cs)
 	for _, i := range c.c.Interceptors {
 		c.e.contained(func() { i.OnCommit(o) })
 	}

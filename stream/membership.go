@@ -34,7 +34,8 @@ type membership struct {
 	attempt    int    // number of the last request; see answers
 	again      bool   // join again, for a reason of the consumer's own
 	leads      bool
-	// topics is what the consumer said that it subscribes to, counts how many partitions the topics of all members had when it, as the leader, made the assignment; both as of changes.
+	// topics is what the consumer said that it subscribes to, counts how many partitions the topics of all members had when it, as the leader, made the
+	// assignment, or those of its own when it came back as a static leader; all as of changes.
 	topics  []string
 	counts  map[string]int32
 	changes int64
@@ -312,10 +313,12 @@ func (c *consumer) onJoined(context.Context) error {
 	m.id, m.begun, m.since = j.MemberID, j.Generation, j.Since
 	m.leads = j.Leader == j.MemberID
 	if !m.leads || j.SkipAssignment {
-		m.phase = phaseSyncing // the Join has asked for it
-		m.counts = map[string]int32{}
-		for _, t := range m.topics {
-			m.counts[t] = c.partitionsOf(t)
+		m.phase, m.counts = phaseSyncing, nil // the Join has asked for it
+		if m.leads {
+			m.counts = map[string]int32{}
+			for _, t := range m.topics {
+				m.counts[t] = c.partitionsOf(t)
+			}
 		}
 		c.mu.Unlock()
 		return nil

@@ -120,7 +120,7 @@ func TestFewRangesAreKept(t *testing.T) {
 			n++
 		}
 	}
-	if n > keptRanges+keptRanges/8 { // the runtime reserves some addresses that have been let go of
+	if n > keptRanges {
 		t.Fatalf("%d ranges are kept, want %d", n, keptRanges)
 	}
 }
